@@ -57,7 +57,7 @@ func TestAllSayTheSameOfNodesInRandomTrouble(t *testing.T) {
 func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint) {
 	n.t.Helper()
 	fsys, _ := n.Read()
-	failing, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
+	failing, _, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 func (n *pluginNode) gate() func(pci.Address) []rule.Failure {
 	n.t.Helper()
 	fsys, _ := n.Read()
-	failures, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
+	failures, _, err := plugin.Checks{Profile: finding.Profiles()[0], Counts: rule.High}.Gate(n.t.Context(), fsys, n.config, n.Root())
 	if err != nil {
 		n.t.Fatal(err)
 	}

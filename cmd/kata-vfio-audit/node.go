@@ -212,9 +212,8 @@ func (t *tree) report(cmd *cobra.Command, j *judging) error {
 // unusedWords warns of waivers that accept nothing.
 func unusedWords(waivers []finding.Waiver) []string {
 	var all []string
-	for _, w := range waivers {
-		all = append(all, fmt.Sprintf("the waiver of %s for %q accepts nothing: no such failure is of that scope; the scope is a finding's object in -o json, a device, %q for a failure of the whole node, or \"*\"",
-			w.Rule, w.Scope, finding.WholeNode))
+	for i := range waivers {
+		all = append(all, waivers[i].UnusedWords())
 	}
 	return all
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -129,9 +131,12 @@ func (o *options) askChecks(ctx context.Context, checks *auditing) error {
 	if err != nil {
 		return &command.UsageError{Err: err}
 	}
-	failures, err := checks.checks().Gate(ctx, fsys, o.node.Node, o.node.Root)
+	failures, warnings, err := checks.checks().Gate(ctx, fsys, o.node.Node, o.node.Root)
 	if err != nil {
 		return errors.Join(err, fsys.Close())
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(checks.stderr(), "warning: %s\n", w)
 	}
 	o.node.Checks = failures
 	return fsys.Close()
@@ -247,7 +252,9 @@ type auditing struct {
 	profile string
 	counts  string
 	waivers string
-	every   time.Duration
+	// stderr returns the command's standard error, for warnings about the waivers.
+	stderr func() io.Writer
+	every  time.Duration
 }
 
 func (a *auditing) register(cmd *cobra.Command) {
@@ -257,6 +264,7 @@ func (a *auditing) register(cmd *cobra.Command) {
 
 // registerGate registers the flags that say which failures refuse claims.
 func (a *auditing) registerGate(cmd *cobra.Command) {
+	a.stderr = cmd.ErrOrStderr
 	profiles := finding.ProfileNames()
 	f := cmd.Flags()
 	f.StringVar(&a.profile, "audit-profile", profiles[0], "the node's use, which sets the severity of the audit's checks: "+strings.Join(profiles, ", "))

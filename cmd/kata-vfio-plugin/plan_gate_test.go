@@ -63,3 +63,25 @@ func TestPlanRefusesWhatAVMThatRunsHasNoRoomFor(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanSaysWhichWaiversAcceptNothing: a waiver of the wrong scope, or one that can't be read, is not passed over in silence.
+func TestPlanSaysWhichWaiversAcceptNothing(t *testing.T) {
+	root := newRoot(t)
+	file := filepath.Join(root, "etc/kata-vfio/waivers.yaml")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for content, want := range map[string]string{
+		"waivers:\n- {rule: IOM-003, scope: 0000:ff:00.0, until: 2999-01-01, reason: r, author: a}\n": `warning: the waiver of IOM-003 for "0000:ff:00.0" accepts nothing`,
+		"waivers:\n- {rule: IOM-003}\n": "warning: no failure is accepted: waivers of " + file + " can't be read: line 2: scope is missing",
+		"waivers:\n":                    "",
+	} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := invoke(t, "plan", "--root", root, "-f", "testdata/one-claim.yaml")
+		if said := strings.Contains(got.stderr, "waiver"); want != "" && !strings.Contains(got.stderr, want) || want == "" && said {
+			t.Errorf("with %q, plan says %q, want %q", content, got.stderr, want)
+		}
+	}
+}

@@ -238,8 +238,8 @@ func (c *candidate) audited() *rule.Verdict {
 		return &rule.Verdict{
 			Code: rule.FailsAudit, Driver: t.f.Driver, Check: ids[0],
 			Text: fmt.Sprintf("%s fails %s of the node's audit", t.f.Address, strings.Join(ids, ", ")),
-			Fix: fmt.Sprintf("`kata-vfio-audit node` says what is wrong and `kata-vfio-audit explain %s` why it matters; a failure that is accepted needs a waiver",
-				ids[0]),
+			Fix: fmt.Sprintf("`kata-vfio-audit node` says what is wrong and `kata-vfio-audit explain %s` why it matters; `kata-vfio-audit waive %s --scope %s` accepts the failure until a day",
+				ids[0], ids[0], t.f.Address),
 		}
 	}
 	return nil

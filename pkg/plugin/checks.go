@@ -33,26 +33,35 @@ type Checks struct {
 }
 
 // Gate runs the checks of the node below root once. It returns those that fail, for [node.NodeConfig.Checks], so that the node
-// refuses what the daemon would refuse now.
-func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (*check.Failures, error) {
+// refuses what the daemon would refuse now, and warnings about waivers that accept nothing.
+func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (failures *check.Failures, warnings []string, err error) {
 	if c.Counts == finding.Off {
-		return &check.Failures{}, nil
+		return &check.Failures{}, nil, nil
 	}
 	snap, err := inventory.Scan(ctx, fsys)
 	if err != nil {
-		return nil, fmt.Errorf("scan the node for the audit's checks: %w", err)
+		return nil, nil, fmt.Errorf("scan the node for the audit's checks: %w", err)
 	}
 	all, err := check.Catalogue()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	n := facts.New(fsys, snap)
 	n.SetPublished(offered(cfg, snap))
+	file := c.waivers(root, all, slog.New(slog.DiscardHandler))
+	accepted, err := file.parse()
+	if err != nil { // nothing is accepted by mistake, as in the daemon
+		warnings = append(warnings, fmt.Sprintf("no failure is accepted: waivers of %s can't be read: %v", file.path, err))
+	}
 	g := check.Enforcement{
-		Profile: c.Profile, Counts: c.Counts, Waivers: c.waivers(root, all, slog.New(slog.DiscardHandler)).read(ctx),
+		Profile: c.Profile, Counts: c.Counts, Waivers: accepted,
 		Today: time.Now().UTC().Format(time.DateOnly), Checks: check.Checks(all),
 	}
-	return g.Judge(n), nil
+	failures = g.Judge(n)
+	for i := range failures.UnusedWaivers {
+		warnings = append(warnings, failures.UnusedWaivers[i].UnusedWords())
+	}
+	return failures, warnings, nil
 }
 
 // offered returns the functions that tenants can get according to the node config.

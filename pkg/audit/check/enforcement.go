@@ -46,7 +46,10 @@ func (g *Enforcement) Judge(n *facts.Node) *Failures {
 	if g.Counts == finding.Off {
 		return &Failures{}
 	}
-	return g.Weigh(g.Ask(n), func(a pci.Address, _ rule.Failure) bool { return InTransition(n, a) })
+	findings := g.Ask(n)
+	found := g.Weigh(findings, func(a pci.Address, _ rule.Failure) bool { return InTransition(n, a) })
+	found.UnusedWaivers = finding.Unused(g.Waivers, findings)
+	return found
 }
 
 // Weigh returns those of the findings that count, without the failures of functions that wait is true for.
@@ -94,6 +97,8 @@ type Failures struct {
 	Node []rule.Failure
 	// Devices are those of functions.
 	Devices map[pci.Address][]rule.Failure
+	// UnusedWaivers accept nothing. Only [Enforcement.Judge] sets them.
+	UnusedWaivers []finding.Waiver
 	// waivers of the day accept failures of the whole node for some functions.
 	waivers []finding.Waiver
 	today   string

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -19,6 +20,12 @@ type Waiver struct {
 	Author string `json:"author"`
 	// Expired is set if Until has passed: the failure counts again.
 	Expired bool `json:"expired,omitempty"`
+}
+
+// UnusedWords warns of a waiver that [Unused] returns.
+func (w *Waiver) UnusedWords() string {
+	return fmt.Sprintf("the waiver of %s for %q accepts nothing: no such failure is of that scope; the scope is a finding's object in `kata-vfio-audit node -o json`, a device, %q for a failure of the whole node, or \"*\"",
+		w.Rule, w.Scope, WholeNode)
 }
 
 // WholeNode is the scope of a failure that names neither a device nor an object.
