@@ -77,6 +77,7 @@ func isControlPlane(sub *rbacv1.Subject) bool {
 	case rbacv1.GroupKind:
 		return sub.Name == "system:masters" || sub.Name == "system:nodes"
 	case rbacv1.UserKind:
+		// kube-scheduler, kube-controller-manager and kube-proxy.
 		return strings.HasPrefix(sub.Name, "system:kube-") || sub.Name == "system:apiserver"
 	case rbacv1.ServiceAccountKind:
 		return sub.Namespace == "kube-system"

@@ -87,6 +87,7 @@ func claimsProtected(s *State) []finding.Finding {
 		}
 		judged++
 		for _, name := range p.Claims {
+			// A claim that was deleted is in no list any more. Only the status of its pod still names it.
 			if s.Cluster.Claim(p.Object.Namespace, name) == nil {
 				found = append(found, of(p.Object.Namespace, fail("pod "+p.Name(), fmt.Sprintf("pod %s runs on %s, and its claim %s no longer exists", p.Name(), p.Object.Spec.NodeName, name))))
 			}

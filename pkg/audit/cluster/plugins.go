@@ -31,6 +31,7 @@ func onePlugin(s *State) []finding.Finding {
 	for _, node := range slices.Sorted(maps.Keys(s.Labeled)) {
 		var names []string
 		for _, d := range sets {
+			// An empty nodeSelector selects every node.
 			if labels.SelectorFromSet(d.Spec.Template.Spec.NodeSelector).Matches(labels.Set(s.Labeled[node])) {
 				names = append(names, d.Name)
 			}

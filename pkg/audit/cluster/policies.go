@@ -38,6 +38,7 @@ func tenantPolicies(s *State) []finding.Finding {
 			}
 		}
 	}
+	// The harmless dry run is not an attack.
 	return orPass(append(found, s.probed()...), fmt.Sprintf("the policies are bound with Deny, and the API server refused %s", output.Count(max(len(s.Probes)-1, 0), "attack")))
 }
 
@@ -50,6 +51,7 @@ func (s *State) bound(name string) []finding.Finding {
 		return []finding.Finding{fail(object, name+" is not there")}
 	}
 	p := listed.Object
+	// The API's default is Fail.
 	if p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionv1.Fail {
 		return []finding.Finding{fail(object, name+" lets requests pass where it can't be evaluated", saw(object+" spec.failurePolicy", string(*p.Spec.FailurePolicy)))}
 	}

@@ -63,6 +63,7 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	merged := *r.Report
 	for _, o := range r.Older {
 		at, _ := time.Parse(time.RFC3339, o.Subject.Time)
+		// Where both reports name their pods, credible has compared the pods with the nodes: the later report may clear a failure.
 		if r.Report.Source != "" && o.Source != "" || r.At.Sub(at) > sameRun {
 			continue
 		}
@@ -83,6 +84,7 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 func withFailure(r finding.Report, f *finding.Finding) finding.Report {
 	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(o finding.Finding) bool { return o.ID == f.ID && o.Object == f.Object })
 	r.Findings = append(r.Findings, *f)
+	// The copy of the report shares its maps with the original, which other checks read.
 	r.Summary.States, r.Summary.Failed = maps.Clone(r.Summary.States), maps.Clone(r.Summary.Failed)
 	r.Summary.States[finding.Fail]++
 	r.Summary.Failed[f.Severity]++

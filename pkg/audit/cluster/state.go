@@ -166,6 +166,7 @@ func each[T runtime.Object](l *lister, kind, namespace string, list runtime.Obje
 		return nil
 	})
 	if err != nil {
+		// A list that breaks off has kept a part of the objects. The kind is missing then, so that no check takes the part for all.
 		l.state.Missing[kind] = err.Error()
 	}
 }
@@ -208,6 +209,7 @@ func (l *lister) devices() {
 	each(l, "deviceclasses", "", &resourceapi.DeviceClassList{}, l.model)
 	each(l, "resourceclaims", "", &resourceapi.ResourceClaimList{}, func(c *resourceapi.ResourceClaim) {
 		for _, m := range c.ManagedFields {
+			// The API server records this time itself. Times in a claim's status are the plugin's word.
 			if m.Manager == v1alpha1.DriverName && m.Time != nil {
 				s.Written[c.UID] = m.Time.Time
 			}

@@ -50,6 +50,7 @@ func (f fault) affects(minor, patch int) bool {
 
 func serverVersion(s *State) []finding.Finding {
 	var minor, patch int
+	// Sscanf ignores what follows the numbers, such as "+k3s1" or "-gke.1000".
 	if _, err := fmt.Sscanf(s.Version, "v1.%d.%d", &minor, &patch); err != nil {
 		return unknown("the audit does not know Kubernetes version " + s.Version)
 	}

@@ -63,6 +63,7 @@ func Compare(older, newer *Report) *Diff {
 			d.Same++
 		}
 	}
+	// What no finding of the newer report has taken out is gone.
 	for _, was := range before {
 		d.Changes = append(d.Changes, Change{Kind: Gone, Old: was})
 	}
@@ -95,6 +96,7 @@ func byKey(r *Report) map[key]*Finding {
 		if f.Device != nil {
 			k.device = f.Device.String()
 		}
+		// Texts differ from run to run, so findings about one object are matched by their order.
 		for found[k] != nil {
 			k.n++
 		}
@@ -110,6 +112,7 @@ func differ(a, b *Finding) bool {
 
 // worse reports whether b is more urgent than a.
 func worse(a, b *Finding) bool {
+	// The more urgent value sorts first, so a negative number says that b is worse.
 	for _, c := range []int{b.State.Compare(a.State), b.Severity.Compare(a.Severity), b.Exposure.Compare(a.Exposure)} {
 		if c != 0 {
 			return c < 0

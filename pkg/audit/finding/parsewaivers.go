@@ -87,6 +87,7 @@ func one(content []byte) (*yaml.Node, error) {
 		}
 		return nil, errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
 	}
+	// The decoder would ignore further documents, and a waiver in one of them would accept nothing.
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, errors.New("want one document only")
 	}
@@ -99,6 +100,7 @@ func read(entry *yaml.Node, rules []string) (w Waiver, problems []string) {
 		return w, []string{at(entry, "want a waiver with rule, scope, until, reason and author")}
 	}
 	fields, given := listFields(&w), map[string]*yaml.Node{}
+	// The nodes of a mapping are its keys and values in turn.
 	for i := 0; i+1 < len(entry.Content); i += 2 {
 		key, value := entry.Content[i], entry.Content[i+1]
 		field, ok := fields[key.Value]

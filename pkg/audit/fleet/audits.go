@@ -65,6 +65,7 @@ func (s *State) Audit(reports []*finding.Report, rules []rule.Rule) []NodeAudit 
 		}
 		return byNode[name]
 	}
+	// A node that publishes devices has a row, also if nothing of it fails or nobody has audited it.
 	for _, name := range s.Nodes() {
 		node(name)
 	}

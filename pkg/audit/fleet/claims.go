@@ -150,6 +150,7 @@ func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState,
 		}
 	}
 	switch {
+	// Its finalizer keeps a claim and its devices until its pods have ended.
 	case c.DeletionTimestamp != nil:
 		return Deleting, ""
 	case len(devices) == 0:
@@ -158,6 +159,7 @@ func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState,
 	s = Ready
 	for i := range devices {
 		d := &devices[i]
+		// No condition is there before the node's kubelet has called the plugin.
 		if !d.is(ready) {
 			return Allocated, ""
 		}

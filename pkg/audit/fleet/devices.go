@@ -150,6 +150,7 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 		d.Use = Kept
 	case len(d.By) > 0:
 		d.Use = Withheld
+		// Claims that were not listed put only a free device in doubt: the taints and the other claims say the rest.
 	case unseen:
 		d.Use = Unseen
 	default:

@@ -107,6 +107,7 @@ func (s *State) ExplainPod(namespace, name string, texts Texts) (*Explanation, e
 			now = append(now, "its claim "+name+" is not there")
 		}
 	}
+	// A claim of a template has a name once the control plane has made it, so the status may name fewer claims than the spec has.
 	switch {
 	case len(names) == 0 && len(p.Spec.ResourceClaims) == 0:
 		now = append(now, "it has no claim")
@@ -202,6 +203,7 @@ func (e *explaining) vm(r *NodeReport, s *finding.KataSandbox) {
 		of = "pod " + s.Namespace + "/" + s.Pod
 	}
 	m := Moment{At: r.At.UTC(), Of: of, What: "VM on node " + r.Node, Text: vmText(s)}
+	// The Rust runtime records no PID, so that 0 does not say that the process has ended.
 	if s.PID != 0 && !s.Running {
 		m.Trouble, m.Fix = true, "see the sandbox on its node: `kata-vfio-audit sandboxes`; delete the pod, so that Kata cleans up after it"
 	}

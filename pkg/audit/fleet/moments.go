@@ -54,6 +54,7 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 		names[i] = row.Devices[i].Name
 	}
 	got, since := Moment{Of: of, What: "has", Text: strings.Join(names, ", ") + " of node " + row.Node}, row.Created
+	// The API server need not record this time (AllocationTimestamp in resource/v1).
 	if t := given.AllocationTimestamp; t != nil {
 		got.At, got.What, since = t.UTC(), "allocated", t.Time
 	}
@@ -146,6 +147,7 @@ func (e *explaining) events(of, kind, namespace, name, uid string) {
 	for i := range e.state.Events {
 		ev := &e.state.Events[i]
 		about := &ev.InvolvedObject
+		// Some writers leave the UID out. Then the name alone decides.
 		if about.Kind != kind || about.Namespace != namespace || about.Name != name || uid != "" && about.UID != "" && string(about.UID) != uid {
 			continue
 		}
@@ -203,6 +205,7 @@ func (e *explaining) device(d *Device) {
 // finish sorts the moments, marks those that are past, and collects the fixes.
 func (e *explaining) finish(subject, now string) *Explanation {
 	slices.SortStableFunc(e.moments, func(a, b Moment) int {
+		// Facts without a time describe the present, so they come last.
 		if a.At.IsZero() || b.At.IsZero() {
 			return boolRank(a.At.IsZero()) - boolRank(b.At.IsZero())
 		}
@@ -257,6 +260,7 @@ func (e *explaining) prepared() map[string]time.Time {
 		if !strings.HasPrefix(m.Of, "claim ") {
 			continue
 		}
+		// A claim that was never prepared counts too: its time is zero, and then no trouble of its pod is past.
 		at := well[m.Of]
 		if (m.What == "condition Ready" || m.What == "event Prepared") && m.At.After(at) {
 			at = m.At

@@ -57,6 +57,7 @@ func ReadReports(stdin io.Reader, names []string, nodeName string) ([]*finding.R
 }
 
 func reportFiles(name string) ([]string, error) {
+	// A name that does not exist is read as a directory, whose error names it.
 	if info, err := os.Stat(name); name == "-" || err == nil && !info.IsDir() {
 		return []string{name}, nil
 	}
@@ -80,6 +81,7 @@ func reportFiles(name string) ([]string, error) {
 // programs and prefixes of kubectl, it reads the lines that are reports.
 func decodeReports(data []byte, nodeName string) ([]*finding.Report, error) {
 	whole, err := decodeStream(data, nodeName)
+	// A report without a name is a report: reading it as a log would hide what to do about it.
 	if err == nil || errors.Is(err, errNoName) {
 		return whole, err
 	}
