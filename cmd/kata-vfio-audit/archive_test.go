@@ -354,7 +354,7 @@ func TestLedgerThatIsLeftOutIsNotAbsent(t *testing.T) {
 		t.Errorf("verify: %v", err)
 	}
 	page, _, err := execute(t, "eval", file, "-o", "html")
-	if err != nil && exitCode(err) != exitFindings || !strings.Contains(page, "Of the past nothing can be told: the archive has nothing of the node&#39;s ledger") {
+	if err != nil && exitCode(err) != exitFindings || !strings.Contains(page, "The past is unknown: the archive has nothing of the node&#39;s ledger") {
 		t.Errorf("the page does not say it: %v", err)
 	}
 	// A segment that is none can't be read, and what is left would not be the ledger.
@@ -389,7 +389,7 @@ func TestPageTellsThePast(t *testing.T) {
 	if err := os.Rename(tree.Path(journal.DefaultDir), worked); err != nil {
 		t.Fatal(err)
 	}
-	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "Of the past nothing can be told: there is no ledger in ") {
+	if text := page("node", "--root", tree.Root()); !strings.Contains(text, "The past is unknown: there is no ledger in ") {
 		t.Error("without a ledger the page does not say so")
 	}
 	if err := os.Rename(worked, tree.Path(journal.DefaultDir)); err != nil {

@@ -72,6 +72,7 @@ func TestInChromium(t *testing.T) {
 		"a phone needs no scrolling sideways":               phone,
 		"paper has what matters, on few pages":              paper,
 		"paper has all of it on demand":                     fullPaper,
+		"a fleet can be filtered and printed":               fleetIsFiltered,
 		"a node of 2,048 functions opens in a second":       opensFast,
 		"parts that can be operated have names for readers": named,
 		"the past can be read, and in evidence as well":     pastIsReadable,
@@ -283,6 +284,27 @@ func phone(b browser) {
 // maxSheets is how many pages a printed report may have.
 const maxSheets = 8
 
+// footOf returns the rules for the foot of a sheet as Chromium has parsed them.
+func footOf(p *chromium.Page) string {
+	return eval[string](p, `[...document.styleSheets[0].cssRules].filter((r) => r instanceof CSSPageRule).map((r) => r.cssText).join("\n")`)
+}
+
+// noEmptySheet empties the page, prints it again, and compares the sheets with that one, which has nothing but the foot.
+func (b browser) noEmptySheet(name string, p *chromium.Page, sheets []chromium.Sheet) {
+	b.t.Helper()
+	p.Eval(`document.body.replaceChildren()`, nil)
+	empty := chromium.Sheets(p.PDF())
+	if len(empty) != 1 || empty[0].Texts == 0 {
+		b.t.Fatalf("%s: a page without content has the sheets %+v, want one with the foot", name, empty)
+	}
+	const digits = 4 // of page numbers that are longer than 1 of 1
+	for i, sheet := range sheets {
+		if sheet.Texts <= empty[0].Texts+digits {
+			b.t.Errorf("%s: page %d of %d is empty", name, i+1, len(sheets))
+		}
+	}
+}
+
 func paper(b browser) {
 	v := desk()
 	v.Dark, v.NoScript = true, true
@@ -299,10 +321,8 @@ func paper(b browser) {
 		if len(sheets) == 0 || len(sheets) > maxSheets {
 			b.t.Errorf("%s: it has %d pages, want 1 to %d", name, len(sheets), maxSheets)
 		}
-		for i, sheet := range sheets {
-			if sheet.Texts == 0 {
-				b.t.Errorf("%s: page %d is empty", name, i+1)
-			}
+		if foot := footOf(shown); !strings.Contains(foot, "counter(pages)") || !strings.Contains(foot, p.Report.Subject.Name) {
+			b.t.Errorf("%s: the foot of a sheet is %q, want the page's number and %q", name, foot, p.Report.Subject.Name)
 		}
 		shown.Print()
 		if background := eval[string](shown, `getComputedStyle(document.body).backgroundColor`); background != "rgb(255, 255, 255)" {
@@ -318,6 +338,7 @@ func paper(b browser) {
 		if n := eval[int](shown, `Math.round(document.getElementById("topology")?.getBoundingClientRect().height ?? 0)`); n > 1000 {
 			b.t.Errorf("%s: the drawing takes %d pixels, more than a page", name, n)
 		}
+		b.noEmptySheet(name, shown, sheets)
 	}
 }
 
@@ -333,11 +354,6 @@ func fullPaper(b browser) {
 	if len(sheets) < 5 {
 		b.t.Errorf("on paper it has %d pages: folded parts are not there", len(sheets))
 	}
-	for i, sheet := range sheets {
-		if sheet.Texts == 0 {
-			b.t.Errorf("page %d of %d is empty", i+1, len(sheets))
-		}
-	}
 	p.Print()
 	if n := visible(p, ".top, .needs-script, .paper"); n != 0 {
 		b.t.Errorf("%d parts are on paper that are not of the whole report", n)
@@ -348,6 +364,7 @@ func fullPaper(b browser) {
 	if n := visible(p, ".vfs tbody tr"); n != 48 {
 		b.t.Errorf("%d VFs are on paper", n)
 	}
+	b.noEmptySheet("everything", p, sheets)
 }
 
 // opensFast counts the processor's time: how long it takes by the clock depends on what else this host does. That still
@@ -385,6 +402,9 @@ func named(b browser) {
 		!(e.textContent.trim() || e.getAttribute("aria-label") || e.labels?.length)).map((e) => e.outerHTML.slice(0, 80))`)
 	if len(nameless) > 0 {
 		b.t.Errorf("without a name: %q", nameless)
+	}
+	if nested := eval[int](p, `document.querySelectorAll("summary a, summary button, summary input").length`); nested > 0 {
+		b.t.Errorf("%d links or fields are inside of a summary, which is one itself", nested)
 	}
 	levels := eval[[]int](p, `[...document.querySelectorAll("h1, h2, h3, h4")].map((e) => Number(e.tagName[1]))`)
 	for i := 1; i < len(levels); i++ {

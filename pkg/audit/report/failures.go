@@ -179,7 +179,7 @@ func (t *table) unknowns(found []finding.Finding) {
 	if len(found) == 0 {
 		return
 	}
-	t.title("Could not be told")
+	t.title("Checks without an answer")
 	var needs []string
 	for i := range found {
 		if n := need(&found[i]); !slices.Contains(needs, n) {

@@ -3,9 +3,7 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	_ "embed" // the page
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // FleetFormats returns the formats of [Fleet.Write].
@@ -129,6 +128,25 @@ func (c fleetCell) Class() string {
 	return "h-none"
 }
 
+// Classes are what the page's filter finds the node by.
+func (n *fleetNode) Classes() string {
+	var text strings.Builder
+	for _, c := range []struct {
+		name string
+		is   bool
+	}{
+		{"is-fail", n.Verdict == finding.Fail},
+		{"has-critical", n.Now.Failed[rule.Critical] > 0},
+		{"has-high", n.Now.Failed[rule.Critical]+n.Now.Failed[rule.High] > 0},
+		{"has-unknown", n.Now.NoAnswer > 0},
+	} {
+		if c.is {
+			text.WriteString(" " + c.name)
+		}
+	}
+	return text.String()
+}
+
 // shownNodes is the number of nodes that the page names for each check; `-o json` has all.
 const shownNodes = 8
 
@@ -186,11 +204,11 @@ func (f *Fleet) writePage(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("parse the page's template: %w", err)
 	}
-	sum := sha256.Sum256([]byte(fleetStyle))
-	v := fleetView{Fleet: f, Style: template.CSS(fleetStyle)} //nolint:gosec // our own file
-	// The hash permits this style sheet only, so that text from a report could bring neither styles nor scripts.
-	v.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	v := fleetView{Fleet: f}
 	v.From, v.To = f.Period()
+	v.Style = template.CSS(fleetStyle + paperFoot(fmt.Sprintf("%s, %s to %s", output.Count(len(f.Nodes), "node"), v.From, v.To))) //nolint:gosec // our own file, and escaped times
+	// The hash permits this style sheet only, so that text from a report could bring neither styles nor scripts.
+	v.Policy = "default-src 'none'; style-src '" + hash(string(v.Style)) + "'; base-uri 'none'; form-action 'none'"
 	v.Before, v.Now = f.Totals()
 	for _, s := range finding.Severities() {
 		v.Severities = append(v.Severities, string(s))

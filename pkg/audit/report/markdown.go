@@ -60,9 +60,9 @@ func writeMarkdown(w io.Writer, d *Document, failOn rule.Severity) error {
 		Sections []section
 	}{d.Report, verdictWords(&d.Summary, failOn), []section{
 		{"Failures", byRule(d.in(finding.Fail))},
-		{"Checks that went wrong", byRule(d.in(finding.Error))},
-		{"Could not be told", byRule(d.in(finding.Unknown))},
-		{"For a person to look at", byRule(d.in(finding.Manual))},
+		{"Checks with an error", byRule(d.in(finding.Error))},
+		{"Checks without an answer", byRule(d.in(finding.Unknown))},
+		{"Check by hand", byRule(d.in(finding.Manual))},
 		{"Accepted for a time", byRule(d.in(finding.Waived))},
 	}})
 }

@@ -45,6 +45,7 @@ func WritePage(w io.Writer, p *Page) error {
 		Script: template.JS(script), Body: v, //nolint:gosec // our own file
 	}
 	f.Title = p.Report.Subject.Label() + ": " + f.Title
+	f.Running = p.Report.Subject.Label() + ", " + day(p.Report.Subject.Time)
 	return f.write(w, pageTemplate, functions(p.Inventory))
 }
 
@@ -98,7 +99,7 @@ func (v *view) parts() []link {
 	if v.Node != nil {
 		list = append(list, link{"devices", "Devices"})
 	}
-	return append(list, link{"tenancies", "Tenancies"}, link{"rules", "Rules"}, link{"reading", "How it was read"})
+	return append(list, link{"tenancies", "Tenancies"}, link{"rules", "Rules"}, link{"reading", "Method and limits"})
 }
 
 // Answer is a ledger's answer to a question about past tenancies.
@@ -132,7 +133,7 @@ func (a *Answer) state() finding.State {
 // script.
 func WriteAnswer(w io.Writer, a *Answer) error {
 	v := newAnswerView(a)
-	f := &frame{Title: a.Question, About: "Who had which device", Parts: v.parts(), Made: "by the node’s ledger; times are UTC", Body: v}
+	f := &frame{Title: a.Question, About: "Who had which device", Parts: v.parts(), Made: "by the node’s ledger; times are UTC", Running: a.Question, Body: v}
 	return f.write(w, answerTemplate, functions(nil))
 }
 
@@ -194,15 +195,17 @@ type frame struct {
 	Parts []link
 	// Script is the page's own; empty if there is none.
 	Script template.JS
-	Body   any
+	// Running is the page's subject at the foot of each sheet of paper.
+	Running string
+	Body    any
 }
 
 // link leads to a part of the page.
 type link struct{ Anchor, Text string }
 
-// Style is the one style sheet of all pages.
-func (*frame) Style() template.CSS {
-	return template.CSS(styleSheet + audit.DrawingStyle()) //nolint:gosec // our own files
+// Style is the one style sheet of all pages, with the foot of the sheets.
+func (f *frame) Style() template.CSS {
+	return template.CSS(styleSheet + audit.DrawingStyle() + paperFoot(f.Running)) //nolint:gosec // our own files, and an escaped name
 }
 
 // Policy forbids everything that the page does not need. It permits the page's own style sheet and script by

@@ -120,9 +120,9 @@ func stateWord(s finding.State) string {
 // stateHeading is the heading of the findings of a state.
 func stateHeading(s finding.State) string {
 	words := map[finding.State]string{
-		finding.Fail: "Fails", finding.Error: "Checks that went wrong", finding.Unknown: "Could not be told",
-		finding.Manual: "For a person to look at", finding.Waived: "Fails, and is accepted for a time",
-		finding.Pass: "In order", finding.NotApplicable: "Nothing here that the rule is about",
+		finding.Fail: "Fails", finding.Error: "Checks with an error", finding.Unknown: "Checks without an answer",
+		finding.Manual: "Check by hand", finding.Waived: "Fails, accepted until a date",
+		finding.Pass: "Passes", finding.NotApplicable: "Not applicable",
 	}
 	if w, ok := words[s]; ok {
 		return w
@@ -133,8 +133,8 @@ func stateHeading(s finding.State) string {
 // groupName returns the subject of a group of rules.
 func groupName(group string) string {
 	names := map[string]string{
-		"IOM": "IOMMU and interrupts", "ACS": "PCIe topology and ACS", "VFIO": "VFIO", "RST": "Reset between tenants",
-		"GPU": "GPUs", "NIC": "NICs and virtual functions", "HOST": "Host", "RT": "Runtimes", "CDI": "CDI", "K8S": "Cluster",
+		"IOM": "IOMMU and interrupts", "ACS": "PCIe topology and ACS", "VFIO": "Device assignment to VMs", "RST": "Reset between tenants",
+		"GPU": "Graphics processors", "NIC": "Network adapters and virtual functions", "HOST": "Kernel and files of the node", "RT": "Container runtimes and Kata", "CDI": "Container Device Interface", "K8S": "Cluster",
 		"CC": "Confidential computing", "OBS": "Evidence",
 	}
 	if n, ok := names[group]; ok {
@@ -149,7 +149,7 @@ func gradeWord(d *audit.Device) string {
 	case audit.Good:
 		return "isolated"
 	case audit.Concern:
-		return "isolated, with a grave note"
+		return "isolated, with a serious note"
 	case audit.Bad:
 		var codes []string
 		for _, r := range d.Against() {

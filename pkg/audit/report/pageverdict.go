@@ -66,9 +66,9 @@ func headline(s *finding.Summary, failOn rule.Severity) string {
 		}
 		return "Fails: " + failed
 	case unclear > 0:
-		return fmt.Sprintf("Nothing fails, but %s could not tell", output.Count(unclear, "check"))
+		return fmt.Sprintf("Nothing fails, but %s no answer", output.Count(unclear, "check has", "checks have"))
 	}
-	return "Nothing fails, and every check could tell"
+	return "Nothing fails, and every check has an answer"
 }
 
 // meaning is one sentence about the verdict's consequence for tenants.
@@ -99,8 +99,9 @@ func meaning(r *finding.Report, items []item) string {
 
 // reach names the tenants that the failures concern.
 func reach(s *finding.Summary, items []item) string {
-	cross := 0
+	cross, everyone := 0, false
 	for i := range items {
+		everyone = everyone || items[i].State == finding.Fail && (items[i].Exposure == finding.CrossTenant || items[i].Exposure == finding.Allocated)
 		if items[i].State == finding.Fail && items[i].Exposure == finding.CrossTenant {
 			cross++
 		}
@@ -108,13 +109,15 @@ func reach(s *finding.Summary, items []item) string {
 	switch {
 	case !s.Fails():
 		return "No tenant is in reach of a finding that fails."
+	case s.Tenants == 0 && everyone:
+		return "The failures name no tenant: they concern all tenants with a device here."
 	case s.Tenants == 0:
-		return "It names no function that a tenant has."
+		return "No failure concerns a function that a tenant has."
 	case cross > 0:
-		return fmt.Sprintf("It concerns functions of %s with %s; %s between tenants now.",
+		return fmt.Sprintf("The failures concern functions of %s with %s; %s between tenants now.",
 			output.Count(s.Tenants, "tenant"), output.Count(s.Claims, "claim"), output.Count(cross, "failing rule is", "failing rules are"))
 	}
-	return fmt.Sprintf("It concerns functions of %s with %s.", output.Count(s.Tenants, "tenant"), output.Count(s.Claims, "claim"))
+	return fmt.Sprintf("The failures concern functions of %s with %s.", output.Count(s.Tenants, "tenant"), output.Count(s.Claims, "claim"))
 }
 
 func numbers(p *Page) []number {
@@ -129,7 +132,7 @@ func numbers(p *Page) []number {
 	}
 	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	list = append(list,
-		number{fmt.Sprint(unclear), "could not tell", kindIf(unclear > 0, "warn"), finding.Unknown, ""},
+		number{fmt.Sprint(unclear), "without an answer", kindIf(unclear > 0, "warn"), finding.Unknown, ""},
 		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", finding.Waived, ""},
 		number{fmt.Sprint(s.RuleStates[finding.Pass]), output.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
 	if p.Inventory != nil {

@@ -1,10 +1,12 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // paper is a printed report's short form of the findings: a row for each rule that fails or has no answer. Its
@@ -89,4 +91,30 @@ func shorten(text string, most int) string {
 		return text
 	}
 	return strings.TrimSpace(string([]rune(text)[:most-1])) + "…"
+}
+
+// maxRunning limits the subject at the foot of a sheet: half a line.
+const maxRunning = 70
+
+// paperFoot returns the styles that print the subject and the page's number at the foot of each sheet. A browser's own header has
+// neither where it is turned off.
+func paperFoot(subject string) string {
+	const font = "font-size:8pt;color:#59636e"
+	return fmt.Sprintf(`@page{@bottom-left{content:"%s";%s}@bottom-right{content:"page " counter(page) " of " counter(pages);%s}}`,
+		styleText(shorten(output.Visible(subject), maxRunning)), font, font)
+}
+
+// styleText returns a text as it is written between quotes in a style sheet. All but plain characters are escaped by number (CSS
+// Syntax 4.3.7), so that a node's name can't end the text or the style sheet.
+func styleText(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune(" .,-:", r):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, `\%06x`, r) // six digits: a following digit is not of the number
+		}
+	}
+	return b.String()
 }

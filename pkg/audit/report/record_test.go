@@ -186,7 +186,7 @@ func TestLedgerThatDoesNotVerifyIsNoEvidence(t *testing.T) {
 		t.Error("at the device nothing says so")
 	}
 	p.Ledger = &report.Ledger{Missing: "there is no public key"}
-	if text := render(t, p); !strings.Contains(text, "Of the past nothing can be told: there is no public key") || strings.Contains(text, "ledger verifies") {
+	if text := render(t, p); !strings.Contains(text, "The past is unknown: there is no public key") || strings.Contains(text, "ledger verifies") {
 		t.Error("why there is none is not said")
 	}
 }

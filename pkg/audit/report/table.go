@@ -35,12 +35,12 @@ func writeTable(w io.Writer, d *Document, style tableStyle) error {
 	for _, g := range byRule(d.in(finding.Fail)) {
 		t.failures(g)
 	}
-	t.section("Checks that went wrong", d.in(finding.Error))
+	t.section("Checks with an error", d.in(finding.Error))
 	t.unknowns(d.in(finding.Unknown))
-	t.section("For a person to look at", d.in(finding.Manual))
+	t.section("Check by hand", d.in(finding.Manual))
 	t.waived(d.in(finding.Waived))
 	if t.style.wide {
-		t.section("In order", d.in(finding.Pass))
+		t.section("Passes", d.in(finding.Pass))
 		t.section("Nothing here that the check is about", d.in(finding.NotApplicable))
 	}
 	t.totals(&d.Summary)
