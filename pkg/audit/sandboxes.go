@@ -59,6 +59,7 @@ func newRows(s *finding.KataSandbox) [][]output.Cell {
 	}
 	var rows [][]output.Cell
 	for _, d := range s.Devices {
+		// Without the clone, the rows of a sandbox would share their last cells.
 		rows = append(rows, append(slices.Clone(head), output.Cell{Text: d.Address.String()}, output.Cell{Text: orDash(d.GuestPath)},
 			output.Cell{Text: orDash(strings.Join(d.Claims, ","))}))
 	}

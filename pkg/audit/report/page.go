@@ -73,6 +73,7 @@ func newView(p *Page) *view {
 	if v.Ledger.Unsound() {
 		past.doubt = ", by a ledger that does not verify"
 	}
+	// Tenants get their letters first: all parts of the page use the same ones.
 	who := newTenants(past.shown, p.Report.Findings)
 	v.Holding, v.Unnamed = who.holding()
 	items := newItems(p.Report.Findings, p.Rules, who)

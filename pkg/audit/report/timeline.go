@@ -115,6 +115,7 @@ func sortedTenancies(list []Tenancy) []Tenancy {
 // resets marks those of a tenancy whose time is known, each once.
 func (l *lane) resets(held *Tenancy, first, last time.Time) {
 	for _, r := range []*Reset{held.ResetBefore, held.ResetAfter} {
+		// The reset after a tenancy is the reset before the next one.
 		same := func(o resetMark) bool { return o.Reset.At.Equal(r.At) }
 		if r == nil || r.At.IsZero() || r.At.Before(first) || r.At.After(last) || slices.ContainsFunc(l.Resets, same) {
 			continue
@@ -125,6 +126,7 @@ func (l *lane) resets(held *Tenancy, first, last time.Time) {
 
 // lane returns the function's row: a new one for a new function, and nil if there is no room.
 func (t *timeline) lane(a pci.Address) *lane {
+	// Tenancies are sorted by function, so that only the last row can be this one's.
 	if n := len(t.Rows); n > 0 && t.Rows[n-1].Device == a {
 		return &t.Rows[n-1]
 	}
