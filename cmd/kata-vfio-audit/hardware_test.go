@@ -1,0 +1,191 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hardware is a node's tree, with an audit that writes an archive, for the script for hardware.
+type hardware struct {
+	t         *testing.T
+	root, bin string
+}
+
+func newHardware(t *testing.T) *hardware {
+	t.Helper()
+	h := &hardware{t: t, root: t.TempDir(), bin: t.TempDir()}
+	h.program("kata-vfio-audit", "#!/bin/sh\nfor last; do [ \"$file\" != next ] || : >\"$last\"; file=; [ \"$last\" != --file ] || file=next; done\n")
+	h.program("fuser", "#!/bin/sh\nexit 1\n")
+	h.put("proc/cmdline", "quiet")
+	return h
+}
+
+func (h *hardware) program(name, text string) {
+	h.t.Helper()
+	if err := os.WriteFile(filepath.Join(h.bin, name), []byte(text), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// put writes a file of the node; one that begins with "=> " is a link.
+func (h *hardware) put(name, content string) {
+	h.t.Helper()
+	file := filepath.Join(h.root, name)
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	if target, link := strings.CutPrefix(content, "=> "); link && err == nil {
+		err = os.Symlink(target, file)
+	} else if err == nil {
+		err = os.WriteFile(file, []byte(content), 0o644)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// function adds a PCI function with a driver and files below its directory.
+func (h *hardware) function(address, driver string, files map[string]string) {
+	dir := "sys/bus/pci/devices/" + address + "/"
+	h.put(dir+"driver", "=> ../../drivers/"+driver)
+	h.put(dir+"config", "registers of "+address)
+	for name, content := range files {
+		h.put(dir+name, content)
+	}
+}
+
+// run returns the table and the exit code. The answers are for its questions.
+func (h *hardware) run(answers string, args ...string) (table string, code int) {
+	h.t.Helper()
+	file := filepath.Join(h.t.TempDir(), "out.tar.gz")
+	cmd := exec.CommandContext(h.t.Context(), "/bin/sh", append([]string{"../../scripts/prove-on-hardware.sh", "--file", file}, args...)...)
+	cmd.Env = []string{"PATH=" + h.bin + ":/usr/bin:/bin", "KATA_VFIO_ROOT=" + h.root}
+	cmd.Stdin = strings.NewReader(answers)
+	out, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		h.t.Fatal(err)
+	}
+	names := filesOf(h.t, file)
+	if !slices.Contains(names, "./node.tgz") || !slices.Contains(names, "./results.txt") {
+		h.t.Errorf("the archive has %v; output:\n%s", names, out)
+	}
+	return string(out), code
+}
+
+func filesOf(t *testing.T, file string) (names []string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(z); ; {
+		entry, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, entry.Name)
+	}
+}
+
+func (h *hardware) wantLines(table string, want ...string) {
+	h.t.Helper()
+	spaces := regexp.MustCompile(` +`)
+	table = spaces.ReplaceAllString(table, " ")
+	for _, line := range want {
+		if !strings.Contains(table, line) {
+			h.t.Errorf("no line %q in:\n%s", line, table)
+		}
+	}
+}
+
+func (h *hardware) read(name string) string {
+	h.t.Helper()
+	text, err := os.ReadFile(filepath.Join(h.root, name))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(text)
+}
+
+const vgpuDir = "sys/bus/pci/devices/0000:3b:00.4/"
+
+func (h *hardware) vgpu() {
+	h.function("0000:3b:00.4", "nvidia", map[string]string{
+		"nvidia/current_vgpu_type": "0", "nvidia/creatable_vgpu_types": "ID : vGPU Name\n1428 : NVIDIA H200X-35C\n", "vfio-dev/vfio0/dev": "511:0\n", "reset": "",
+	})
+}
+
+// TestHardwareWithoutAsking changes nothing, whatever the node has.
+func TestHardwareWithoutAsking(t *testing.T) {
+	h := newHardware(t)
+	h.vgpu()
+	h.function("0000:c8:00.0", "xe", map[string]string{"sriov_admin/vf1/profile/exec_quantum_ms": "0"})
+	table, code := h.run("")
+	if code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	h.wantLines(table, "H1 as expected", "V1 as expected driver of the VF 0000:3b:00.4: nvidia", "V2 as expected", "V3 not asked", "X1 as expected", "X2 not asked", "A1 no hardware", "R1 no hardware")
+	if got := h.read(vgpuDir + "nvidia/current_vgpu_type"); got != "0" {
+		t.Errorf("the type is %q without a question", got)
+	}
+}
+
+// TestHardwareThatIsAsExpected is asked, and is as before afterwards.
+func TestHardwareThatIsAsExpected(t *testing.T) {
+	h := newHardware(t)
+	h.vgpu()
+	h.function("0000:c8:00.0", "xe", map[string]string{"sriov_admin/vf1/profile/exec_quantum_ms": "7"})
+	table, code := h.run("yes\nyes\n", "--ask")
+	if code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	h.wantLines(table, "V3 as expected type after it was written: 1428", "V4 as expected", "V5 as expected", "V6 as expected", "V7 as expected", "X2 as expected", "X3 as expected exec_quantum_ms as found: 7")
+	if got := h.read("sys/bus/pci/devices/0000:c8:00.0/sriov_admin/vf1/profile/exec_quantum_ms"); got != "7" {
+		t.Errorf("exec_quantum_ms is %q, want 7 as found", got)
+	}
+}
+
+// TestHardwareThatDiffers is said, with code 3; a declined experiment changes nothing.
+func TestHardwareThatDiffers(t *testing.T) {
+	h := newHardware(t)
+	h.function("0000:3b:00.4", "vfio-pci", map[string]string{"nvidia/current_vgpu_type": "0", "nvidia/creatable_vgpu_types": "1428 : NVIDIA H200X-35C\n"})
+	table, code := h.run("no\n", "--ask")
+	if code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+	h.wantLines(table, "V1 differs driver of the VF 0000:3b:00.4: expected nvidia, saw vfio-pci", "V2 differs", "V3 declined")
+}
+
+// TestChecklistHasEachLine of the script.
+func TestChecklistHasEachLine(t *testing.T) {
+	script, err := os.ReadFile("../../scripts/prove-on-hardware.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadFile("../../deploy/hardware-checklist.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?:result|compare|offered) ([A-Z][0-9])`).FindAllStringSubmatch(string(script), -1) {
+		if !regexp.MustCompile(`(?m)^\| (?:[A-Z0-9, ]+, )?` + m[1] + `(?:, [A-Z0-9]+)* \|`).Match(list) {
+			t.Errorf("deploy/hardware-checklist.md has no line %s", m[1])
+		}
+	}
+}

@@ -1,0 +1,215 @@
+#!/bin/sh
+# Runs, on a node with hardware that the tests of kata-vfio don't have, the experiments of deploy/hardware-checklist.md. By default it
+# only reads. With --ask it offers the experiments that change a device, one by one, and takes each change back. It writes one archive:
+# the results, and a copy of the node that `kata-vfio-audit eval` reads.
+set -eu
+
+root=${KATA_VFIO_ROOT:-} # of the node's /sys and /usr, for tests
+audit=${KATA_VFIO_AUDIT:-kata-vfio-audit}
+ask=no partition='' out=kata-vfio-hardware.tar.gz
+
+usage() {
+	cat <<-'END'
+	prove-on-hardware.sh [--ask] [--partition ID] [--file FILE]
+
+	  --ask            offer experiments that change a device: each says what it does, and waits for "yes"
+	  --partition ID   a fabric partition that no VM uses, for the experiment that activates it
+	  --file FILE      archive to write (default kata-vfio-hardware.tar.gz)
+
+	Run it as root on a node without tenants. kata-vfio-audit must be in PATH, or in KATA_VFIO_AUDIT.
+	Exit codes: 0 everything is as expected, 1 it could not run, 2 the command line is wrong, 3 something differs.
+	END
+}
+
+fail() {
+	echo "prove-on-hardware.sh: $1" >&2
+	exit "${2:-1}"
+}
+
+while [ $# -gt 0 ]; do
+	case $1 in
+	--ask) ask=yes; shift ;;
+	--partition | --file)
+		[ $# -ge 2 ] && [ -n "$2" ] || fail "$1 needs a value" 2
+		case $1 in --partition) partition=$2 ;; *) out=$2 ;; esac
+		shift 2 ;;
+	--help | -h) usage; exit 0 ;;
+	*) fail "unknown argument $1; see --help" 2 ;;
+	esac
+done
+case $partition in *[!0-9]*) fail "--partition is a number" 2 ;; esac
+command -v "$audit" >/dev/null 2>&1 || [ -x "$audit" ] || fail "kata-vfio-audit is not in PATH; set KATA_VFIO_AUDIT to its path"
+[ "$ask" = no ] || command -v fuser >/dev/null 2>&1 || fail "--ask needs fuser, which finds the processes that have a device open (package psmisc)"
+
+work=$(mktemp -d)
+restore='' # commands that take a change back if the script ends in the middle
+trap 'eval "$restore"; rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+results=$work/results.txt
+differs=0
+: >"$results"
+
+say() { printf '%s\n' "$*" | tee -a "$results"; }
+
+# result ID STATE TEXT: one line of the table.
+result() {
+	say "$(printf '%-4s %-12s %s' "$1" "$2" "$3")"
+	[ "$2" != differs ] || differs=$((differs + 1))
+}
+
+# keep NAME COMMAND...: the output of a command, which may fail, as a file of the archive.
+keep() {
+	name=$1; shift
+	{ printf '$ %s\n' "$*"; "$@" 2>&1 || printf '(exit code %s)\n' "$?"; } >"$work/$name.txt"
+}
+
+# offered ID TEXT: whether the experiment that changes something is wanted.
+offered() {
+	[ "$ask" = yes ] || { result "$1" "not asked" "$2 (--ask)"; return 1; }
+	printf '%s: %s\nThis changes the device for a moment. Type yes to go on: ' "$1" "$2"
+	read -r answer || answer=no
+	[ "$answer" = yes ] || { result "$1" declined "$2"; return 1; }
+}
+
+# compare ID EXPECTED SEEN TEXT
+compare() {
+	if [ "$2" = "$3" ]; then result "$1" "as expected" "$4: $3"; else result "$1" differs "$4: expected $2, saw $3"; fi
+}
+
+functions() { ls "$root/sys/bus/pci/devices" 2>/dev/null; }
+dir() { printf '%s/sys/bus/pci/devices/%s' "$root" "$1"; }
+value() { cat "$(dir "$1")/$2" 2>/dev/null || echo none; }
+driver() { basename "$(readlink "$(dir "$1")/driver" 2>/dev/null || echo none)"; }
+registers() { sha256sum <"$(dir "$1")/config" | cut -c1-16; }
+put() { printf '%s' "$3" >"$(dir "$1")/$2"; } # ADDRESS ATTRIBUTE VALUE
+
+# held says whether a process has the function's VFIO device open.
+held() {
+	for node in "$(dir "$1")"/vfio-dev/*; do
+		[ -e "$node" ] || continue
+		! fuser -s "/dev/vfio/devices/$(basename "$node")" 2>/dev/null || return 0
+	done
+	group=$(basename "$(readlink "$(dir "$1")/iommu_group" 2>/dev/null || echo none)")
+	fuser -s "/dev/vfio/$group" 2>/dev/null
+}
+
+node() {
+	keep host uname -a
+	keep cmdline cat "$root/proc/cmdline"
+	if "$audit" --root "${root:-/}" collect --file "$work/node.tgz" >"$work/collect.txt" 2>&1; then
+		result H1 "as expected" "the node's copy is node.tgz: kata-vfio-audit eval node.tgz"
+	else
+		result H1 differs "kata-vfio-audit collect failed; see collect.txt"
+	fi
+	keep devices "$audit" --root "${root:-/}" devices
+}
+
+# vgpus: VFs on NVIDIA's driver.
+vgpus() {
+	first=''
+	for a in $(functions); do
+		[ -e "$(dir "$a")/nvidia/current_vgpu_type" ] || continue
+		keep "vgpu-$a" head -n 99 "$(dir "$a")/nvidia/current_vgpu_type" "$(dir "$a")/nvidia/creatable_vgpu_types"
+		compare V1 nvidia "$(driver "$a")" "driver of the VF $a"
+		if [ -d "$(dir "$a")/vfio-dev" ]; then seen=yes; else seen=no; fi
+		compare V2 yes "$seen" "NVIDIA's driver has made a VFIO device for $a"
+		if [ -z "$first" ] && [ "$(value "$a" nvidia/current_vgpu_type)" = 0 ] && ! held "$a"; then first=$a; fi
+	done
+	[ -n "$first" ] || { result V3 "no hardware" "no free VF of an NVIDIA GPU"; return 0; }
+	type=$(sed -n 's/^ *\([1-9][0-9]*\) *:.*/\1/p' "$(dir "$first")/nvidia/creatable_vgpu_types" | head -n 1)
+	[ -n "$type" ] || { result V3 differs "$first lists no type as \"number : name\": $(value "$first" nvidia/creatable_vgpu_types | head -n 1)"; return 0; }
+	offered V3 "make $first a vGPU of type $type, end it, and reset the VF" || return 0
+	before=$(registers "$first")
+	restore="put $first nvidia/current_vgpu_type 0 || true"
+	put "$first" nvidia/current_vgpu_type "$type" || true
+	compare V3 "$type" "$(value "$first" nvidia/current_vgpu_type)" "type after it was written"
+	put "$first" nvidia/current_vgpu_type 0 || true
+	compare V4 0 "$(value "$first" nvidia/current_vgpu_type)" "type after 0 was written"
+	restore=''
+	if put "$first" reset 1; then seen=done; else seen=refused; fi
+	compare V5 "done" "$seen" "reset of a VF without a type, on NVIDIA's driver"
+	compare V6 "$before" "$(registers "$first")" "registers after type 0 and reset"
+	compare V7 nvidia "$(driver "$first")" "driver after all of that"
+}
+
+# xe: VFs of Intel GPUs.
+xe() {
+	for profile in "$root"/sys/bus/pci/devices/*/sriov_admin/vf1/profile; do
+		[ -d "$profile" ] || { result X1 "no hardware" "no Intel GPU with VFs on driver xe"; return 0; }
+		pf=$(basename "$(dirname "$(dirname "$(dirname "$profile")")")")
+		keep "xe-$pf" grep -r . "$(dir "$pf")/sriov_admin"
+		compare X1 xe "$(driver "$pf")" "driver of the GPU $pf"
+		offered X2 "set exec_quantum_ms of VF 1 of $pf to 21, and back" || continue
+		found=$(cat "$profile/exec_quantum_ms")
+		restore="printf %s '$found' >'$profile/exec_quantum_ms' || true"
+		printf 21 >"$profile/exec_quantum_ms" || true
+		compare X2 21 "$(cat "$profile/exec_quantum_ms")" "exec_quantum_ms after 21 was written"
+		printf '%s' "$found" >"$profile/exec_quantum_ms" || true
+		compare X3 "$found" "$(cat "$profile/exec_quantum_ms")" "exec_quantum_ms as found"
+		restore=''
+	done
+}
+
+# gim: VFs of AMD GPUs.
+gim() {
+	[ -d "$root/sys/module/gim" ] || { result A1 "no hardware" "driver gim is not loaded"; return 0; }
+	keep gim grep -r . "$root/sys/module/gim/parameters"
+	for a in $(functions); do
+		[ "$(driver "$a")" = gim ] && [ -e "$(dir "$a")/sriov_numvfs" ] || continue
+		keep "gim-$a" head -n 99 "$(dir "$a")/device" "$(dir "$a")/sriov_numvfs" "$(dir "$a")/sriov_vf_device" "$(dir "$a")/resource"
+		case $(value "$a" sriov_numvfs) in
+		1 | 2 | 8) result A1 "as expected" "number of VFs of $a: $(value "$a" sriov_numvfs)" ;;
+		*) result A1 differs "number of VFs of $a: expected 1, 2 or 8, saw $(value "$a" sriov_numvfs)" ;;
+		esac
+	done
+}
+
+# fabric: Fabric Manager of an HGX board.
+fabric() {
+	command -v fmpm >/dev/null 2>&1 || { result F1 "no hardware" "Fabric Manager's client fmpm is not installed"; return 0; }
+	keep fabric fmpm -l
+	keep fabric-config cat "$root/usr/share/nvidia/nvswitch/fabricmanager.cfg"
+	keep modules nvidia-smi -q
+	if grep -q '"maxNumPartitions"\|"numPartitions"' "$work/fabric.txt"; then
+		result F1 "as expected" "fmpm -l lists partitions as JSON"
+	else
+		result F1 differs "fmpm -l printed no partitions; see fabric.txt"
+	fi
+	[ -n "$partition" ] || { result F2 "not asked" "activate a partition (--partition ID --ask)"; return 0; }
+	offered F2 "activate partition $partition, and deactivate it" || return 0
+	restore="fmpm -d $partition >/dev/null 2>&1 || true"
+	if keep fabric-activate fmpm -a "$partition" && ! grep -q 'exit code' "$work/fabric-activate.txt"; then seen=0; else seen=error; fi
+	compare F2 0 "$seen" "exit code of fmpm -a $partition"
+	keep fabric-active fmpm -l
+	if keep fabric-deactivate fmpm -d "$partition" && ! grep -q 'exit code' "$work/fabric-deactivate.txt"; then seen=0; else seen=error; fi
+	compare F3 0 "$seen" "exit code of fmpm -d $partition"
+	restore=''
+}
+
+# resets: each method of functions on vfio-pci that no process has open.
+resets() {
+	tried=no
+	for a in $(functions); do
+		case $(value "$a" class) in 0x0300* | 0x0302* | 0x0380* | 0x1200*) ;; *) continue ;; esac
+		[ "$(driver "$a")" = vfio-pci ] && [ -e "$(dir "$a")/reset" ] && ! held "$a" || continue
+		tried=yes
+		offered R1 "reset $a by $(value "$a" reset_method | cut -d' ' -f1)" || continue
+		before=$(registers "$a")
+		put "$a" reset 1 || true
+		compare R1 "$before" "$(registers "$a")" "registers of $a after a reset"
+	done
+	[ "$tried" = yes ] || result R1 "no hardware" "no free GPU on vfio-pci"
+}
+
+say "kata-vfio on hardware, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+node
+vgpus
+xe
+gim
+fabric
+resets
+tar -C "$work" -czf "$out" .
+chmod 600 "$out"
+echo "Written to $out. See deploy/hardware-checklist.md for what each line means."
+[ "$differs" -eq 0 ] || exit 3
