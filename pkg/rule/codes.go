@@ -180,6 +180,10 @@ const (
 const (
 	// TooManyDevices: a request has a count that no claim can get.
 	TooManyDevices Code = "TooManyDevices"
+	// TooManyConstraints: a claim has more constraints than the scheduler is to try.
+	TooManyConstraints Code = "TooManyConstraints"
+	// SchedulerNotAllowed: a pod with devices names another scheduler than all others do.
+	SchedulerNotAllowed Code = "SchedulerNotAllowed"
 	// AllDevicesNotAllowed: a request asks for all devices of a DeviceClass that does not allow that.
 	AllDevicesNotAllowed Code = "AllDevicesNotAllowed"
 	// FinalizerNotRemovable: a user other than the control plane removes the finalizer of a claim in use.

@@ -426,6 +426,31 @@ admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`
 				has(t, got, "ValidatingAdmissionPolicy", "tenant-deletions.kata-vfio.dev", "request.?options.?gracePeriodSeconds.orValue(0) ", "= 3600", "oldObject.spec.?resourceClaims")
 			},
 		},
+		"claims that are protected": {
+			values: "admission: {protectClaims: {enabled: true}}", args: mutating("v1"),
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "MutatingAdmissionPolicy", "protect-claims.kata-vfio.dev", resourcev1.Finalizer)
+				has(t, got, "MutatingAdmissionPolicyBinding", "protect-claims.kata-vfio.dev", `"parameterNotFoundAction":"Allow"`)
+			},
+		},
+		"claims that are not protected": {args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", "protect-claims.kata-vfio.dev")},
+		"one scheduler": {
+			values: "admission: {tenants: {schedulerName: kai-scheduler}}",
+			check: func(t *testing.T, got rendered) {
+				for _, name := range []string{"tenant-pods.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev"} {
+					has(t, got, "ValidatingAdmissionPolicy", name, "object.spec.?schedulerName.orValue('') == 'kai-scheduler'", "needs schedulerName: kai-scheduler in this")
+				}
+			},
+		},
+		"any scheduler": {check: func(t *testing.T, got rendered) {
+			hasNot(t, got, "ValidatingAdmissionPolicy", "tenant-pods.kata-vfio.dev", "schedulerName")
+		}},
+		"other constraints": {
+			values: "admission: {tenants: {maxConstraints: 8}}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "ValidatingAdmissionPolicy", "tenant-claims.kata-vfio.dev", "a claim may have 8 constraints")
+			},
+		},
 		"another label of tenants": {
 			values: "admission: {tenants: {namespaceLabel: capsule.clastix.io/tenant}}",
 			check: func(t *testing.T, got rendered) {

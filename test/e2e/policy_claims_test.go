@@ -164,6 +164,16 @@ func TestTenantsClaim(t *testing.T) {
 			}
 		}
 	})
+	t.Run("has few constraints", func(t *testing.T) {
+		for constraints, want := range map[int]string{0: "", 3: "", 4: "a claim may have 3 constraints", 32: "a claim may have 3 constraints"} {
+			near := claimOf("gpu.kata-vfio.dev", false)
+			for range constraints {
+				near.Spec.Devices.Constraints = append(near.Spec.Devices.Constraints, resourcev1.DeviceConstraint{MatchAttribute: new(resourcev1.FullyQualifiedName("resource.kubernetes.io/pcieRoot"))})
+			}
+			wantForbidden(t, create(ns, near), want)
+			wantForbidden(t, create(namespace(t, p), near), "")
+		}
+	})
 	t.Run("reaches no device in use", func(t *testing.T) {
 		access := trusted.DeepCopy()
 		access.Spec.Devices.Config = nil

@@ -61,6 +61,18 @@ terminationGracePeriodSeconds of a pod with devices, of its probes, and a grace 
 (GracePeriodTooLong)
 {{- end }}
 
+{{/* The API server sets the field of a pod that has none. */}}
+{{- define "kata-vfio.cel.hasScheduler" -}}
+object.spec.?schedulerName.orValue('') == '{{ .Values.admission.tenants.schedulerName }}'
+{{- end }}
+
+{{/* The refusal of a pod with devices that another scheduler would serve. */}}
+{{- define "kata-vfio.cel.otherScheduler" -}}
+a pod with devices (resourceClaims, or a device resource in limits) needs schedulerName: {{ .Values.admission.tenants.schedulerName }} in this
+namespace, which is a tenant's (label {{ .Values.admission.tenants.namespaceLabel }}), because two schedulers give the same device to two pods: set it,
+or ask the cluster's admin (admission.tenants.schedulerName) (SchedulerNotAllowed)
+{{- end }}
+
 {{- define "kata-vfio.cel.hasRuntimeClass" -}}
 object.spec.?runtimeClassName.orValue('') != ''
 {{- end }}

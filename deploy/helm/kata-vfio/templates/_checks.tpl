@@ -18,6 +18,7 @@
 {{- end }}
 {{- include "kata-vfio.checkSanitizers" . }}
 {{- include "kata-vfio.checkTenancy" . }}
+{{- include "kata-vfio.checkProtection" . }}
 {{- include "kata-vfio.checkScrapers" . }}
 {{- include "kata-vfio.checkPools" . }}
 {{- $pools := dict }}
@@ -189,6 +190,13 @@ match, unless it names others. */}}
 {{- end }}
 {{- if and .Values.tenancy.reserveDomains (not .Values.tenancy.enabled) }}
 {{- fail "tenancy.reserveDomains is true, and tenancy.enabled is false: nobody would know for whom to reserve domains; set tenancy.enabled" }}
+{{- end }}
+{{- end }}
+
+{{/* Whether claims can get the finalizer. */}}
+{{- define "kata-vfio.checkProtection" -}}
+{{- if and .Values.admission.protectClaims.enabled (not (include "kata-vfio.mutatingVersion" .)) }}
+{{- fail "admission.protectClaims.enabled is true, and the API server has no MutatingAdmissionPolicy, which adds the finalizer to claims: remove the API server's --feature-gates=MutatingAdmissionPolicy=false; for helm template, add --api-versions admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
 {{- end }}
 {{- end }}
 
