@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 
-const long = "kata-vfio-controller does what one node can't see. It has four tasks, and does those that it has flags for.\n\n" +
+const long = "kata-vfio-controller does what one node can't see. It has five tasks, and does those that it has flags for.\n\n" +
 	"--shared-driver: it keeps each GPU that kata-vfio shares with another DRA driver from two consumers, one in a VM and one in\n" +
 	"a container. While a claim has a device of one driver, a DeviceTaintRule keeps new claims from the device of the other. A\n" +
 	"claim of kata-vfio's device waits until no claim has the other; the controller then sets its condition, and the scheduler\n" +
@@ -29,6 +29,8 @@ const long = "kata-vfio-controller does what one node can't see. It has four tas
 	"answers claims whose pods wait for their exclusive domains (reserveDomains in node configs), before the scheduler binds them.\n\n" +
 	"--classes: it publishes in the ConfigMap kata-vfio-classes which DeviceClasses tenants have, what each gives and how many devices\n" +
 	"are free, for `kubectl kata-vfio classes`.\n\n" +
+	"--count-gpus: it publishes for each node a ResourceSlice with as many placeholders as the node has GPUs without a taint. The scheduler\n" +
+	"KAI counts them, and so schedules claims for GPUs, and limits them by its queues. No claim gets a placeholder.\n\n" +
 	"Run two or three: one has the lease and acts, the others wait. While none runs, pods with shared GPUs or reserved\n" +
 	"domains and devices that wait for their stage wait, claims of new Namespaces are refused, and no running pod is affected. It needs permissions that the chart grants.\n\n" +
 	"Exit codes:\n" +
@@ -48,8 +50,8 @@ type options struct {
 func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "kata-vfio-controller [--shared-driver NAME] [--sanitizers FILE] [--tenants] [--classes]",
-		Short: "Keep shared GPUs from two consumers, run sanitizing stages, register tenants, and publish DeviceClasses for tenants",
+		Use:   "kata-vfio-controller [--shared-driver NAME] [--sanitizers FILE] [--tenants] [--classes] [--count-gpus]",
+		Short: "Keep shared GPUs from two consumers, run sanitizing stages, register tenants, publish DeviceClasses for tenants, and count GPUs for KAI",
 		Long:  long,
 		Example: `  kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system
   kata-vfio-controller --shared-driver gpu.nvidia.com --namespace kata-vfio-system --kubeconfig admin.conf --log-level debug
@@ -73,6 +75,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.daemon.TenantLabel, "tenant-label", "", "label of Namespaces: those with the same value are one tenant; others, and all without the flag, are tenants by themselves")
 	f.BoolVar(&o.daemon.ReserveDomains, "reserve-domains", false, "reserve exclusive domains before pods are bound, where a rule of the node config has reserveDomains")
 	f.BoolVar(&o.daemon.Classes, "classes", false, "publish what tenants may know of DeviceClasses in the ConfigMap "+cluster.ClassesConfigMap+", which must exist")
+	f.BoolVar(&o.daemon.CountGPUs, "count-gpus", false, "publish for each node how many GPUs without a taint it has, as ResourceSlices of the driver "+controller.GPUCountDriver+", for KAI")
 	f.StringVar(&o.daemon.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease and of the ConfigMaps (default: $POD_NAMESPACE)")
 	f.StringVar(&o.daemon.Identity, "identity", identity(), "name as the holder of the lease (default: $POD_NAME, or the host's name)")
 	o.cluster.AddFile(cmd, "kubeconfig file; default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
@@ -135,8 +138,8 @@ func (o *options) validate() error {
 		return err
 	}
 	switch {
-	case len(o.daemon.Drivers) == 0 && o.sanitizers == "" && !o.daemon.Tenants && !o.daemon.Classes:
-		return command.Usagef("--shared-driver, --sanitizers, --tenants and --classes are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages, register tenants, or publish DeviceClasses")
+	case len(o.daemon.Drivers) == 0 && o.sanitizers == "" && !o.daemon.Tenants && !o.daemon.Classes && !o.daemon.CountGPUs:
+		return command.Usagef("--shared-driver, --sanitizers, --tenants, --classes and --count-gpus are missing: name the DRA driver that shares GPUs with kata-vfio, such as gpu.nvidia.com, or the file of the sanitizing stages, register tenants, publish DeviceClasses, or count GPUs")
 	case o.daemon.TenantLabel != "" && !o.daemon.Tenants:
 		return command.Usagef("--tenant-label says which Namespaces are one tenant, and --tenants is missing: set both or neither")
 	case o.daemon.ReserveDomains && !o.daemon.Tenants:

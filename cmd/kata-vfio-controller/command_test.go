@@ -51,13 +51,14 @@ func TestWrongCommandLinesAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no task":                {[]string{"--namespace", "n"}, "--shared-driver, --sanitizers, --tenants and --classes are missing"},
+		"no task":                {[]string{"--namespace", "n"}, "--shared-driver, --sanitizers, --tenants, --classes and --count-gpus are missing"},
 		"no file of sanitizers":  {[]string{"--namespace", "n", "--sanitizers", "testdata/none"}, "read the sanitizing stages"},
 		"a file of another kind": {[]string{"--namespace", "n", "--sanitizers", file(t, "kind: NodeConfig")}, "sanitizing stages"},
 		"an image by tag":        {[]string{"--namespace", "n", "--sanitizers", file(t, strings.Replace(sanitizers, "@sha256:", ":", 1))}, "has no digest"},
 		"unknown resources":      {[]string{"--namespace", "n", "--sanitizers", file(t, sanitizers+"  resources: {limit: {}}\n")}, "decode the resources of sanitizer profile memory"},
 		"tenants alone":          {[]string{"--namespace", "n", "--tenants", "--kubeconfig", "testdata/none"}, "find the cluster"},
 		"tenants by a label":     {[]string{"--namespace", "n", "--tenants", "--tenant-label", "example.com/team", "--kubeconfig", "testdata/none"}, "find the cluster"},
+		"a count of GPUs alone":  {[]string{"--namespace", "n", "--count-gpus", "--kubeconfig", "testdata/none"}, "find the cluster"},
 		"a label alone":          {[]string{driver, "--namespace", "n", "--tenant-label", "team"}, "--tenants is missing"},
 		"domains alone":          {[]string{driver, "--namespace", "n", "--reserve-domains"}, "--tenants is missing"},
 		"no label's key":         {[]string{"--namespace", "n", "--tenants", "--tenant-label", "team=a"}, `--tenant-label "team=a": want the key of a label`},

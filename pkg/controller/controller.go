@@ -1,7 +1,7 @@
 // Package controller is kata-vfio-controller: what one node can't see. It keeps GPUs that kata-vfio and another DRA
 // driver publish from two consumers, one in a VM and one in a container, by DeviceTaintRules and by conditions that the
-// scheduler waits for. It runs sanitizing stages, registers tenants for exclusive domains, reserves these before pods are bound, and publishes which DeviceClasses
-// tenants have.
+// scheduler waits for. It runs sanitizing stages, registers tenants for exclusive domains, reserves these before pods are bound, publishes which DeviceClasses
+// tenants have, and how many GPUs KAI is to count.
 // Packages twin and stage decide about the first two; this package decides about tenants, reads, writes and elects a leader.
 package controller
 
@@ -25,7 +25,7 @@ import (
 // Name is the controller's name: of its lease, in managed fields and in Events.
 const Name = "kata-vfio-controller"
 
-// Config is what a [Controller] works with. All fields but Drivers, Sanitizers, Tenancy and ClassesNamespace are required.
+// Config is what a [Controller] works with. All fields but Drivers, Sanitizers, Tenancy, ClassesNamespace and CountGPUs are required.
 type Config struct {
 	Client kubernetes.Interface
 	// Drivers are the DRA drivers that share GPUs with kata-vfio; none if no GPU is shared.
@@ -36,6 +36,8 @@ type Config struct {
 	Tenancy *Tenancy
 	// ClassesNamespace has the ConfigMap [cluster.ClassesConfigMap]; empty if no view of DeviceClasses is published.
 	ClassesNamespace string
+	// CountGPUs says that each node gets the slices by which KAI counts its GPUs, of [GPUCountDriver].
+	CountGPUs bool
 
 	Recorder events.EventRecorder
 	Metrics  *Metrics
@@ -53,12 +55,13 @@ type Controller struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 	informers informers
 	seen      firstSeen
-	// stages is nil without sanitizers, tenants without a tenancy, reservations if it reserves no domains, and classes if no view of
-	// them is published.
+	// stages is nil without sanitizers, tenants without a tenancy, reservations if it reserves no domains, classes if no view of
+	// them is published, and counts if no GPUs are counted.
 	stages       *stages
 	tenants      *tenants
 	reservations *reservations
 	classes      *classViews
+	counts       *counts
 }
 
 // New returns a controller. It sends no request.
@@ -81,6 +84,9 @@ func New(c Config) (*Controller, error) {
 	}
 	if c.ClassesNamespace != "" {
 		ctl.classes = newClassViews(ctl)
+	}
+	if c.CountGPUs {
+		ctl.counts = newCounts(ctl)
 	}
 	if err := ctl.informers.open(ctl); err != nil {
 		return nil, fmt.Errorf("make the informers: %w", err)
@@ -117,7 +123,7 @@ func (c *Controller) Lead(ctx context.Context) {
 			return
 		}
 	}
-	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil), slog.Bool("tenants", c.tenants != nil), slog.Bool("reservations", c.reservations != nil), slog.Bool("classes", c.classes != nil))
+	c.config.Log.InfoContext(ctx, "leads", slog.Any("drivers", c.config.Drivers), slog.Bool("sanitizers", c.stages != nil), slog.Bool("tenants", c.tenants != nil), slog.Bool("reservations", c.reservations != nil), slog.Bool("classes", c.classes != nil), slog.Bool("counts", c.counts != nil))
 	var wg sync.WaitGroup
 	if c.shares() {
 		wg.Go(func() { c.keepTwins(ctx) })
@@ -133,6 +139,10 @@ func (c *Controller) Lead(ctx context.Context) {
 	}
 	if c.classes != nil {
 		wg.Go(func() { c.classes.run(ctx) })
+	}
+	if c.counts != nil {
+		c.counts.started()
+		wg.Go(func() { c.counts.run(ctx) })
 	}
 	wg.Wait()
 }
@@ -151,6 +161,9 @@ func (c *Controller) shutDown() {
 	}
 	if c.reservations != nil {
 		c.reservations.queue.ShutDown()
+	}
+	if c.counts != nil {
+		c.counts.queue.ShutDown()
 	}
 }
 

@@ -39,7 +39,9 @@ type Daemon struct {
 	ReserveDomains bool
 	// Classes says that a view of DeviceClasses is published in Namespace.
 	Classes bool
-	Log     *slog.Logger
+	// CountGPUs is that of [Config].
+	CountGPUs bool
+	Log       *slog.Logger
 	// Namespace has the lease, the tenants' IDs and the view of DeviceClasses, and Identity is its holder's name: the pod's.
 	Namespace, Identity string
 	// Probes is the Unix socket of the probes; empty if there is none.
@@ -75,7 +77,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	c, err := New(Config{
-		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Tenancy: d.tenancy(), ClassesNamespace: d.classes(), Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
+		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Tenancy: d.tenancy(), ClassesNamespace: d.classes(), CountGPUs: d.CountGPUs, Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
 	})
 	if err != nil {
 		return err

@@ -34,7 +34,8 @@ const (
 // informers cache what the controller decides on.
 type informers struct {
 	slices     []cache.SharedIndexInformer // one for each driver: a selector of fields names one. The first is ours
-	claims     cache.SharedIndexInformer   // nil, as slices, if no GPU is shared, without sanitizers, reservations and a view of classes
+	claims     cache.SharedIndexInformer   // nil if no GPU is shared, without sanitizers, reservations and a view of classes; slices, too, if no GPUs are counted
+	counts     cache.SharedIndexInformer   // those of GPUCountDriver; nil if no GPUs are counted
 	rules      cache.SharedIndexInformer   // nil if no GPU is shared
 	pods       cache.SharedIndexInformer   // those of stages; nil without sanitizers
 	namespaces cache.SharedIndexInformer   // nil without a tenancy and a view of classes
@@ -58,12 +59,13 @@ func stageLabels() string {
 
 // open makes the informers, which wake the controller.
 func (i *informers) open(c *Controller) error {
-	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c), i.openClasses(c))
+	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c), i.openClasses(c), i.openCounts(c))
 }
 
 // openDevices makes the informers of slices and claims.
 func (i *informers) openDevices(c *Controller) error {
-	if !c.shares() && c.stages == nil && c.reservations == nil && c.classes == nil {
+	readsClaims := c.shares() || c.stages != nil || c.reservations != nil || c.classes != nil
+	if !readsClaims && c.counts == nil {
 		return nil
 	}
 	client := c.config.Client
@@ -73,6 +75,9 @@ func (i *informers) openDevices(c *Controller) error {
 			return err
 		}
 		i.slices = append(i.slices, one)
+	}
+	if !readsClaims {
+		return nil
 	}
 	i.claims = resourceinformers.NewResourceClaimInformer(client, metav1.NamespaceAll, 0, c.config.indexers())
 	if err := i.claims.SetTransform(slim); err != nil {
@@ -129,6 +134,16 @@ func (i *informers) openClasses(c *Controller) error {
 	return nil
 }
 
+// openCounts makes the informer of the slices by which GPUs are counted.
+func (i *informers) openCounts(c *Controller) error {
+	if c.counts == nil {
+		return nil
+	}
+	i.counts = resourceinformers.NewFilteredResourceSliceInformer(c.config.Client, 0, c.config.indexers(), func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(GPUCountDriver) })
+	_, err := i.counts.AddEventHandler(handler(c.counts.wake))
+	return err
+}
+
 // slim drops what the controller does not read of a claim. Most claims are of other drivers, and are kept in memory.
 func slim(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
@@ -161,6 +176,9 @@ func handler[T any](changed func(T)) cache.ResourceEventHandlerFuncs {
 func (c *Controller) sliceChanged(s *resourceapi.ResourceSlice) {
 	if c.stages != nil && slices.Contains(stage.SliceScopes(s), stage.WaitingScope) {
 		c.stages.wake()
+	}
+	if c.counts != nil {
+		c.counts.wake(s)
 	}
 	if c.shares() && s.Spec.NodeName != nil {
 		c.enqueue(*s.Spec.NodeName)
@@ -201,7 +219,7 @@ func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
 
 // named returns the informers by the resource.
 func (i *informers) named() map[string]cache.SharedIndexInformer {
-	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules, "Pods": i.pods, "Namespaces": i.namespaces, "DeviceClasses": i.classes}
+	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules, "Pods": i.pods, "Namespaces": i.namespaces, "DeviceClasses": i.classes, "counts": i.counts}
 	maps.DeleteFunc(named, func(_ string, one cache.SharedIndexInformer) bool { return one == nil })
 	for n, s := range i.slices {
 		named[fmt.Sprintf("ResourceSlices (%d)", n)] = s

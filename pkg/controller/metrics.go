@@ -33,6 +33,7 @@ type Metrics struct {
 	domainFailures  *prometheus.CounterVec
 
 	classFailures prometheus.Counter
+	countFailures prometheus.Counter
 }
 
 // NewMetrics returns metrics that count nothing yet.
@@ -68,6 +69,7 @@ func NewMetrics() *Metrics {
 		domainFailures: counter("kata_vfio_domain_failures_total", "Answers about exclusive domains, and lists for them, that failed for another reason. They are tried again.", "action"),
 	}
 	m.classFailures = prometheus.NewCounter(prometheus.CounterOpts{Name: "kata_vfio_class_view_failures_total", Help: "Writes of the view of DeviceClasses that failed. They are tried again."})
+	m.countFailures = prometheus.NewCounter(prometheus.CounterOpts{Name: "kata_vfio_gpu_count_failures_total", Help: "Writes of the count of a node's GPUs that failed. They are tried again."})
 	m.Registry.MustRegister(m.stageTime, m.stageConflicts, m.stageFailures, m.tenantConflicts, m.tenantFailures, m.domainAnswers, m.domainConflicts, m.domainFailures, m.leader, m.rules, m.answers, m.conflicts, m.failures, m.reserve,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -81,6 +83,9 @@ func (m *Metrics) watch(c *Controller) {
 	}
 	if c.classes != nil {
 		m.Registry.MustRegister(m.classFailures)
+	}
+	if c.counts != nil {
+		m.Registry.MustRegister(m.countFailures)
 	}
 	if c.tenants != nil {
 		m.Registry.MustRegister(newTenantCollector(c.tenants))

@@ -375,6 +375,22 @@ func plainRenderings() map[string]rendering {
 				has(t, got, "ConfigMap", "kata-vfio-classes")
 			},
 		},
+		"GPUs that KAI counts": {
+			values: "kai: {countGPUs: true}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "Deployment", controller.Name, `"--count-gpus"`)
+				has(t, got, "ClusterRole", controller.Name, `"resources":["resourceslices"],"verbs":["create","update","delete"]`)
+				hasNot(t, got, "ClusterRole", controller.Name, "resourceclaims")
+				has(t, got, "ValidatingAdmissionPolicy", "gpu-counts.kata-vfio.dev", "gpu-count.kata-vfio.dev")
+			},
+		},
+		"GPUs that KAI does not count": {
+			values: "kubectl: {classes: {enabled: true}}",
+			check: func(t *testing.T, got rendered) {
+				hasNot(t, got, "ClusterRole", controller.Name, `"delete"`)
+				lacks("ValidatingAdmissionPolicy", "gpu-counts.kata-vfio.dev")(t, got)
+			},
+		},
 		"tenants see no classes": {check: func(t *testing.T, got rendered) {
 			lacks("ConfigMap", "kata-vfio-classes")(t, got)
 			lacks("Role", "kata-vfio-classes")(t, got)

@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+)
+
+// counts keeps for each node the ResourceSlices by which KAI counts its GPUs. A kubelet that starts deletes them with all others of its
+// node, and they are written again.
+type counts struct {
+	controller *Controller
+	// queue has the nodes whose slices changed.
+	queue workqueue.TypedRateLimitingInterface[string]
+}
+
+func newCounts(c *Controller) *counts {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 30*time.Second)
+	return &counts{controller: c, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
+}
+
+// wake asks for a decision about the node of a slice. A plugin writes the slices of its pools one after the other: they share it.
+func (n *counts) wake(s *resourceapi.ResourceSlice) {
+	if s.Spec.NodeName != nil {
+		n.queue.AddAfter(*s.Spec.NodeName, settling)
+	}
+}
+
+// run writes until the queue is shut down.
+func (n *counts) run(ctx context.Context) {
+	for {
+		node, down := n.queue.Get()
+		if down {
+			return
+		}
+		if n.round(ctx, node) {
+			n.queue.Forget(node)
+		} else {
+			n.queue.AddRateLimited(node)
+		}
+		n.queue.Done(node)
+	}
+}
+
+// round has the slices of a node as its GPUs are. It reports whether they are so.
+func (n *counts) round(ctx context.Context, node string) bool {
+	want, known := n.want(node)
+	if !known {
+		return true // the last of the slices wakes again
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, writeLimit, errors.New("no answer in time"))
+	defer cancel()
+	err := n.write(limited, n.have(node), want)
+	if err == nil {
+		return true
+	}
+	if ctx.Err() == nil && !isConflict(err) {
+		n.controller.config.Metrics.countFailures.Inc()
+		n.controller.config.Log.WarnContext(ctx, "the count of GPUs is not published: KAI goes by the former one", slog.String("node", node), slog.Any("err", err))
+	}
+	return false
+}
+
+// want returns the slices that a node should have; false while its plugin writes.
+func (n *counts) want(node string) ([]*resourceapi.ResourceSlice, bool) {
+	model := &cluster.Cluster{}
+	addAll(model, scoped[*resourceapi.ResourceSlice](n.controller.informers.slices[0].GetIndexer(), twin.NodeScope(node)))
+	gpus, known := countedGPUs(model, node)
+	owner, owned := model.Owner(node)
+	if !owned {
+		gpus = 0 // nothing is published, or nothing that goes with the node
+	}
+	return placeholders(node, gpus, owner), known
+}
+
+// have returns the slices that a node has, by name.
+func (n *counts) have(node string) map[string]*resourceapi.ResourceSlice {
+	have := map[string]*resourceapi.ResourceSlice{}
+	for _, s := range scoped[*resourceapi.ResourceSlice](n.controller.informers.counts.GetIndexer(), twin.NodeScope(node)) {
+		if s.Spec.Driver == GPUCountDriver { // what is not wanted is deleted: only ever these
+			have[s.Name] = s
+		}
+	}
+	return have
+}
+
+// write makes what a node has what it should have.
+func (n *counts) write(ctx context.Context, have map[string]*resourceapi.ResourceSlice, want []*resourceapi.ResourceSlice) error {
+	client := n.controller.config.Client.ResourceV1().ResourceSlices()
+	var errs []error
+	for _, s := range want {
+		present, known := have[s.Name]
+		delete(have, s.Name)
+		if !known {
+			if _, err := client.Create(ctx, s, metav1.CreateOptions{FieldManager: Name}); err != nil {
+				errs = append(errs, fmt.Errorf("create ResourceSlice %s: %w", s.Name, err))
+			}
+			continue
+		}
+		if equality.Semantic.DeepEqual(present.Spec, s.Spec) {
+			continue
+		}
+		changed := present.DeepCopy()
+		changed.Spec, changed.OwnerReferences = s.Spec, s.OwnerReferences
+		if _, err := client.Update(ctx, changed, metav1.UpdateOptions{FieldManager: Name}); err != nil {
+			errs = append(errs, fmt.Errorf("update ResourceSlice %s: %w", s.Name, err))
+		}
+	}
+	for _, s := range have {
+		uid := types.UID(s.UID)
+		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
+			errs = append(errs, fmt.Errorf("delete ResourceSlice %s: %w", s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// started asks for a decision about each node that has slices of ours, or a count of an earlier time.
+func (n *counts) started() {
+	for _, i := range []cache.SharedIndexInformer{n.controller.informers.slices[0], n.controller.informers.counts} {
+		for _, s := range stored[*resourceapi.ResourceSlice](i.GetIndexer()) {
+			n.wake(s)
+		}
+	}
+}

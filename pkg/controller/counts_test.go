@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// gpusOn has the plugin of a node publish GPUs, of which the first are quarantined.
+func (s *apiServer) gpusOn(node string, generation int64, gpus, quarantined int) {
+	s.t.Helper()
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: "node-uid"}}}}
+	slice.Spec = resourceapi.ResourceSliceSpec{
+		Driver: "kata-vfio.dev", NodeName: &node, Pool: resourceapi.ResourcePool{Name: node + "/kata-vfio.dev", Generation: generation, ResourceSliceCount: 1},
+	}
+	for i := range gpus {
+		address := fmt.Sprintf("0000:%02x:00.0", i+1)
+		d := deviceOf("gpu", fmt.Sprintf("gpu-0000-%02x-00-0", i+1))
+		d.Attributes[publish.AttrPCIBusID] = resourceapi.DeviceAttribute{StringValue: &address}
+		if i < quarantined {
+			d.Taints = []resourceapi.DeviceTaint{{Key: publish.TaintQuarantined, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		}
+		slice.Spec.Devices = append(slice.Spec.Devices, d)
+	}
+	s.put("resourceslices", slice)
+}
+
+// counted returns the placeholders of each node.
+func (s *apiServer) counted() map[string]int {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := resource("resourceslices")
+	list, err := s.tracker.List(in, in.GroupVersion().WithKind("ResourceSlice"), "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, one := range list.(*resourceapi.ResourceSliceList).Items {
+		if one.Spec.Driver == GPUCountDriver {
+			counts[*one.Spec.NodeName] += len(one.Spec.Devices)
+			if len(one.OwnerReferences) != 1 || one.OwnerReferences[0].UID != "node-uid" {
+				s.t.Errorf("slice %s is owned by %v, want its node", one.Name, one.OwnerReferences)
+			}
+		}
+	}
+	return counts
+}
+
+// TestGPUsAreCounted: the count follows the GPUs of each node, and comes back after a kubelet has deleted it.
+func TestGPUsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.gpusOn("n1", 1, 8, 0)
+		s.gpusOn("n2", 1, 70, 2)
+		c := leadWith(t, s, Config{CountGPUs: true}, nil)
+		want := func(when string, n1, n2 int) {
+			t.Helper()
+			after(soon)
+			if got := s.counted(); got["n1"] != n1 || got["n2"] != n2 {
+				t.Errorf("%s, the counts are %v, want n1: %d and n2: %d", when, got, n1, n2)
+			}
+		}
+		want("at the start", 8, 68)
+		s.gpusOn("n1", 2, 8, 3)
+		s.gpusOn("n2", 2, 60, 0)
+		want("after GPUs were quarantined", 5, 60)
+		client := c.config.Client.ResourceV1().ResourceSlices()
+		for _, name := range []string{"n1", "n1-gpu-count.kata-vfio.dev-0"} {
+			if err := client.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("after the plugin's slices are gone, too", 0, 60)
+		s.gpusOn("n1", 1, 8, 0)
+		want("after the plugin is back", 8, 60)
+		if err := client.Delete(t.Context(), "n1-gpu-count.kata-vfio.dev-0", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want("after the kubelet deleted the count", 8, 60)
+		s.gpusOn("n2", 3, 0, 0)
+		want("without GPUs", 8, 0)
+	})
+}
+
+// TestCountsAreTriedAgain: a write that fails is counted, and repeated.
+func TestCountsAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, failures := newAPIServer(t), 3
+		s.gpusOn("n1", 1, 8, 0)
+		c := leadWith(t, s, Config{CountGPUs: true}, func(a clienttesting.Action) error {
+			if a.GetVerb() != "create" || failures == 0 {
+				return nil
+			}
+			failures--
+			return fmt.Errorf("etcd is away")
+		})
+		after(5 * time.Second)
+		if got := s.counted()["n1"]; got != 8 {
+			t.Errorf("the count is %d, want 8", got)
+		}
+		if got := metricsOf(t, c)["kata_vfio_gpu_count_failures_total"]; got != 3 {
+			t.Errorf("%v failures were counted, want 3", got)
+		}
+	})
+}

@@ -1,0 +1,96 @@
+package controller
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+)
+
+// GPUCountDriver is the DRA driver of the placeholders by which KAI counts GPUs. It takes each device of a driver with "gpu" in its name
+// for a GPU, so that it would count VFs of a driver that has both. No claim gets a placeholder, and nobody serves the driver.
+const GPUCountDriver = "gpu-count." + v1alpha1.DriverName
+
+const (
+	// placeholderTaint keeps claims of any class from the placeholders. KAI counts devices whatever their taints are.
+	placeholderTaint = GPUCountDriver + "/placeholder"
+	// maxPlaceholders is what the API server takes of devices with taints in one slice (ResourceSliceMaxDevicesWithTaintsOrConsumesCounters).
+	maxPlaceholders = 64
+)
+
+// countedGPUs returns how many GPUs of a node claims can get, now or after those that have them: those that no taint keeps claims from. A GPU
+// that is also published as a pair counts once, and one that another driver publishes too does not: that driver's slices count it. It is
+// false while the slices of a pool are being written.
+func countedGPUs(c *cluster.Cluster, node string) (n int, known bool) {
+	found := map[cluster.Place]bool{}
+	for _, p := range c.Pools() {
+		if p.Node != node {
+			continue
+		}
+		if p.Unfinished() {
+			return 0, false
+		}
+		for _, d := range p.Devices {
+			if isCounted(d) && len(d.Places) > 0 && !keepsAllAway(d) {
+				found[d.Places[0]] = true
+			}
+		}
+	}
+	return len(found), true
+}
+
+// isCounted reports whether the device is a GPU, or a pair of one with a VF.
+func isCounted(d *cluster.Device) bool {
+	return (d.Details.Kind == string(device.GPU) || d.Details.Kind == string(device.PairType)) && d.Details.SharedWith == ""
+}
+
+// keepsAllAway reports whether a taint keeps the claims of everybody from the device. That of an exclusive domain keeps away other tenants.
+func keepsAllAway(d *cluster.Device) bool {
+	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
+		return t.Key != v1alpha1.TaintTenant && (t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute)
+	})
+}
+
+// placeholders returns the ResourceSlices that stand for n GPUs of a node, none for none. They go with the node that owns them.
+func placeholders(node string, n int, owner metav1.OwnerReference) []*resourceapi.ResourceSlice {
+	count := (n + maxPlaceholders - 1) / maxPlaceholders
+	all := make([]*resourceapi.ResourceSlice, count)
+	for i := range all {
+		s := &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: placeholdersName(node, i), OwnerReferences: []metav1.OwnerReference{owner},
+				Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
+			},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver: GPUCountDriver, NodeName: &node,
+				// The generation is the count, so that slices of two counts are never taken together.
+				Pool: resourceapi.ResourcePool{Name: node + "/" + GPUCountDriver, Generation: int64(n), ResourceSliceCount: int64(count)},
+			},
+		}
+		for k := i * maxPlaceholders; k < min(n, (i+1)*maxPlaceholders); k++ {
+			s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{
+				Name: fmt.Sprintf("placeholder-%d", k), Taints: []resourceapi.DeviceTaint{{Key: placeholderTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+			})
+		}
+		all[i] = s
+	}
+	return all
+}
+
+// placeholdersName returns the name of the i-th slice of a node. A node's name that leaves no room for more is cut, and told from others by a hash.
+func placeholdersName(node string, i int) string {
+	full := fmt.Sprintf("%s-%s-%d", node, GPUCountDriver, i)
+	if len(full) <= validation.DNS1123SubdomainMaxLength {
+		return full
+	}
+	h := fnv.New64a()
+	h.Write([]byte(node)) // never fails
+	return fmt.Sprintf("%016x-%s-%d", h.Sum64(), GPUCountDriver, i)
+}
