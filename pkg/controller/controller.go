@@ -55,6 +55,7 @@ type Controller struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 	informers informers
 	seen      firstSeen
+	overlaps  overlaps
 	// stages is nil without sanitizers, tenants without a tenancy, reservations if it reserves no domains, classes if no view of
 	// them is published, and counts if no GPUs are counted.
 	stages       *stages
@@ -67,7 +68,7 @@ type Controller struct {
 // New returns a controller. It sends no request.
 func New(c Config) (*Controller, error) {
 	ctl := &Controller{
-		config: c, seen: firstSeen{of: map[seenKey]twin.Millis{}},
+		config: c, seen: firstSeen{of: map[seenKey]twin.Millis{}}, overlaps: overlaps{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 30*time.Second)),
 	}
 	if c.Sanitizers != nil {

@@ -109,6 +109,47 @@ func TestClaimIsReservedOnceTheTwinIsOutOfReach(t *testing.T) {
 	})
 }
 
+// TestSchedulerThatIgnoresRulesIsReported: a twin of a reserved GPU is allocated. Both claims are told once, the metric counts the GPU as
+// long as both have it, and the answer stays.
+func TestSchedulerThatIgnoresRulesIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shared(t)
+		c := lead(t, s, nil)
+		s.allocateOurs("vm")
+		after(soon + 3*time.Second)
+		wantAnswer(t, s, "after the grace", "vm", "TwinReserved=True")
+		<-c.recorder.Events
+		const metric = "kata_vfio_twin_allocated_twice"
+		if got := metricsOf(t, c)[metric]; got != 0 {
+			t.Errorf("before, %s is %v", metric, got)
+		}
+		s.allocateTwin("container", "gpu-0")
+		after(time.Minute)
+		for range 2 {
+			select {
+			case e := <-c.recorder.Events:
+				if !strings.HasPrefix(e, "Warning TwinAllocatedTwice GPU ") || !strings.Contains(e, "claim team-a/vm, and claim team-a/container has it through driver "+otherDriver) {
+					t.Errorf("the event is %q", e)
+				}
+			default:
+				t.Error("a claim is not told")
+			}
+		}
+		wantAnswer(t, s, "while both have it", "vm", "TwinReserved=True")
+		if got := metricsOf(t, c)[metric]; got != 1 {
+			t.Errorf("while both have it, %s is %v, want 1", metric, got)
+		}
+		s.deallocate("container")
+		after(time.Minute)
+		if got := metricsOf(t, c)[metric]; got != 0 {
+			t.Errorf("at the end, %s is %v", metric, got)
+		}
+		if len(c.recorder.Events) > 0 {
+			t.Errorf("one more event: %s", <-c.recorder.Events)
+		}
+	})
+}
+
 func TestClaimOfAGPUInUseGoesElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shared(t)
@@ -297,7 +338,7 @@ func TestMetricsShowWhatWaits(t *testing.T) {
 		s.allocateOurs("vm")
 		after(2 * time.Second)
 		want := map[string]float64{
-			"kata_vfio_twin_gpus": 1, "kata_vfio_twin_leader": 0, "kata_vfio_twin_reserve_seconds": 0, "kata_vfio_twin_rule_writes_total Ours create": 1,
+			"kata_vfio_twin_allocated_twice": 0, "kata_vfio_twin_gpus": 1, "kata_vfio_twin_leader": 0, "kata_vfio_twin_reserve_seconds": 0, "kata_vfio_twin_rule_writes_total Ours create": 1,
 			"kata_vfio_twin_rules Ours": 1, "kata_vfio_twin_rules Theirs": 0, "kata_vfio_twin_waiting_seconds": 2,
 		}
 		if diff := cmp.Diff(want, metricsOf(t, c)); diff != "" {

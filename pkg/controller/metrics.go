@@ -97,19 +97,20 @@ func (m *Metrics) watch(c *Controller) {
 		controller: c,
 		rules:      prometheus.NewDesc("kata_vfio_twin_rules", "DeviceTaintRules of the controller, by the side that has the GPU.", []string{"side"}, nil),
 		gpus:       prometheus.NewDesc("kata_vfio_twin_gpus", "GPUs that kata-vfio and another driver publish.", nil, nil),
+		twice:      prometheus.NewDesc("kata_vfio_twin_allocated_twice", "GPUs that claims of both drivers have, although one was reserved.", nil, nil),
 		waiting:    prometheus.NewDesc("kata_vfio_twin_waiting_seconds", "Age of the oldest allocation of a shared GPU without an answer.", nil, nil),
 	})
 }
 
 // cacheCollector collects what the informers have.
 type cacheCollector struct {
-	controller           *Controller
-	rules, gpus, waiting *prometheus.Desc
+	controller                  *Controller
+	rules, gpus, twice, waiting *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
 func (c *cacheCollector) Describe(into chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.rules, c.gpus, c.waiting} {
+	for _, d := range []*prometheus.Desc{c.rules, c.gpus, c.twice, c.waiting} {
 		into <- d
 	}
 }
@@ -117,7 +118,7 @@ func (c *cacheCollector) Describe(into chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *cacheCollector) Collect(into chan<- prometheus.Metric) {
 	view := c.controller.informers.cached().whole(c.controller)
-	rules, published, waiting := map[string]int{v1alpha1.TwinOurs: 0, v1alpha1.TwinTheirs: 0}, 0, twin.Millis(0)
+	rules, published, twice, waiting := map[string]int{v1alpha1.TwinOurs: 0, v1alpha1.TwinTheirs: 0}, 0, 0, twin.Millis(0)
 	for _, g := range view.GPUs(view.Nodes()...) {
 		if g.Ours != nil {
 			published++
@@ -125,12 +126,16 @@ func (c *cacheCollector) Collect(into chan<- prometheus.Metric) {
 		for _, r := range g.Rules {
 			rules[twin.Side(r.Target)]++
 		}
+		if _, _, overlaps := g.Overlap(); overlaps {
+			twice++
+		}
 		waiting = max(waiting, longest(g, c.controller.millis()))
 	}
 	for side, n := range rules {
 		into <- prometheus.MustNewConstMetric(c.rules, prometheus.GaugeValue, float64(n), side)
 	}
 	into <- prometheus.MustNewConstMetric(c.gpus, prometheus.GaugeValue, float64(published))
+	into <- prometheus.MustNewConstMetric(c.twice, prometheus.GaugeValue, float64(twice))
 	into <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(waiting)/1000)
 }
 

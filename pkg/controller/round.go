@@ -37,6 +37,7 @@ func (c *Controller) act(ctx context.Context, objects *store, nodes []string, no
 		view := objects.on(c, node)
 		for _, g := range view.GPUs(node) {
 			g.Fresh = fresh
+			c.overlaps.report(ctx, c, view, g)
 			d := twin.Decide(g, now)
 			needsFresh = needsFresh || d.NeedsFresh
 			if d.RequeueAfter > 0 {

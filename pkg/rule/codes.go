@@ -318,6 +318,8 @@ const (
 	TwinFree Code = "TwinFree"
 	// TwinAllocated: a claim has a twin.
 	TwinAllocated Code = "TwinAllocated"
+	// TwinAllocatedTwice: claims of both drivers have the GPU, although it was reserved for one.
+	TwinAllocatedTwice Code = "TwinAllocatedTwice"
 	// TwinNotPublished: the other driver doesn't publish the GPU.
 	TwinNotPublished Code = "TwinNotPublished"
 )

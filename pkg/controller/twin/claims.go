@@ -46,7 +46,7 @@ func (b *builder) addTwinClaim(listed *cluster.Claim, id cluster.ID) {
 	if d := b.theirs[id]; d != nil {
 		at, ok := located(d) // one that is no PCI function is not a twin
 		if g := b.gpus[at]; ok && g != nil && g.SharedWith == id.Driver {
-			g.TwinClaims = appendOnce(g.TwinClaims, &c)
+			g.TwinClaims, g.TwinHolders = appendOnce(g.TwinClaims, &c), appendOnce(g.TwinHolders, &c)
 		}
 		return
 	}

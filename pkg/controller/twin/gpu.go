@@ -102,6 +102,8 @@ type GPU struct {
 	// TwinClaims are the claims that have a twin, and those that have a device of the other driver on the node that
 	// isn't published now: it may be this GPU. A claim with adminAccess has nothing to itself, and is left out.
 	TwinClaims []Claim
+	// TwinHolders are those of TwinClaims that have a twin that is published: this GPU for certain.
+	TwinHolders []Claim
 	// Rules are the controller's rules for our device and for twins, published or not.
 	Rules []Rule
 	// Fresh is true if the caller listed rules and then claims, in this order and with consistency (resourceVersion
