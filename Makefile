@@ -175,7 +175,7 @@ unit: ## run the tests that need no kernel of their own
 .PHONY: cluster
 cluster: ## run the tests against a real control plane
 	$(LABGO) -C test/e2e/containerd test -count=1 ./...
-	$(LABGO) test -count=1 $(SHORT) -timeout 60m -tags e2e -v -skip '^(TestNode|TestKata$(if $(SHORT),|TestKueue))$$' ./test/e2e
+	$(LABGO) test -count=1 $(SHORT) -timeout 60m -tags e2e -v -skip '^(TestNode|TestKAI|TestKata$(if $(SHORT),|TestKueue))$$' ./test/e2e
 
 .PHONY: node
 node: ## run the tests on a node of a real cluster, in a lab machine
@@ -191,6 +191,12 @@ kata bench: override export KATA_CONFIG := $(abspath $(KATA_CONFIG))
 kata: override export KATA_VFIO_LOGS := $(abspath $(or $(KATA_VFIO_LOGS),bin/kata-logs))
 kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata [KATA_AGENT=FILE] [KATA_CONFIG=FILE]; the logs go to bin/kata-logs
 	$(LABGO) test -count=1 -timeout 8h -tags e2e -v -run '^TestKata$$' ./test/e2e
+
+# KAI is a directory with the programs of KAI, which no module proxy has, and their CustomResourceDefinitions: test/e2e/README.md.
+.PHONY: kai
+kai: override export KAI := $(abspath $(KAI))
+kai: ## run the tests with the scheduler KAI: make kai KAI=DIR
+	$(GO) test -count=1 -timeout 15m -tags e2e -v -run '^TestKAI$$' ./test/e2e
 
 # What other suites stand on, and what changes seldom. `make soak` runs it.
 RARE := ^(TestMachine|TestRoots|TestGroupsAreRenumbered|TestUnplugged)$$
