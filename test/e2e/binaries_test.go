@@ -12,6 +12,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 )
 
+// kubernetesVersion is that of the control plane and the kubelet in the lane of $KATA_VFIO_LANE.
+func kubernetesVersion() string {
+	if binaries.Older() {
+		return "v1.36.6"
+	}
+	return "v1.37.2"
+}
+
+// containerdVersion is that of the node's containerd in the lane of $KATA_VFIO_LANE.
+func containerdVersion() string {
+	if binaries.Older() {
+		return "2.3.7"
+	}
+	return "2.4.2"
+}
+
 // What a node needs, in the versions that are pinned.
 func TestNodeBinaries(t *testing.T) {
 	set, err := binaries.Ensure(t.Context(), binaries.Config{
@@ -22,10 +38,10 @@ func TestNodeBinaries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for command, want := range map[string]string{
-		"kubelet":                 "Kubernetes v1.37.2",
-		"containerd":              "v2 2.4.2",
-		"containerd-shim-runc-v2": "2.4.2",
-		"ctr":                     "2.4.2",
+		"kubelet":                 "Kubernetes " + kubernetesVersion(),
+		"containerd":              "v2 " + containerdVersion(),
+		"containerd-shim-runc-v2": containerdVersion(),
+		"ctr":                     containerdVersion(),
 		"runc":                    "runc version 1.5.2",
 	} {
 		flag := "--version"

@@ -36,8 +36,8 @@ func testVersion(t *testing.T) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.ClientVersion.GitVersion != "v1.37.2" || got.ServerVersion.GitVersion != "v1.37.2" {
-		t.Errorf("kubectl version says %s", out)
+	if want := kubernetesVersion(); got.ClientVersion.GitVersion != want || got.ServerVersion.GitVersion != want {
+		t.Errorf("kubectl version says %s; want %s", out, want)
 	}
 	if _, err := p.Kubectl(t.Context(), "get", "nothings"); err == nil || !strings.Contains(err.Error(), "nothings") {
 		t.Errorf("an error of kubectl's is %v", err)

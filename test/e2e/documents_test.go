@@ -31,7 +31,7 @@ func TestDocumentsRender(t *testing.T) {
 					args[i] = "../../" + arg
 				}
 			}
-			text, err := helm(t, append(args, "--kube-version", "1.37.2")...)
+			text, err := helm(t, append(args, "--kube-version", kubernetesVersion())...)
 			if err != nil {
 				t.Errorf("%s: helm %s: %v", document, strings.Join(command.Args, " "), err)
 			}

@@ -88,6 +88,10 @@ func Ensure(ctx context.Context, c Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	chosen, err := laneOf(os.Getenv(LaneVariable))
+	if err != nil {
+		return nil, err
+	}
 	set := &Set{paths: map[string]string{}}
 	for _, m := range c.Modules {
 		r, err := recipeOf(m)
@@ -95,6 +99,7 @@ func Ensure(ctx context.Context, c Config) (*Set, error) {
 			return nil, err
 		}
 		r.dir, r.nice = filepath.Join(root, r.dir), c.Nice
+		r.lane = chosen.of(r.dir)
 		paths, err := r.ensure(ctx, dir, c.Progress)
 		if err != nil {
 			return nil, fmt.Errorf("build the commands of module %s: %w", m, err)

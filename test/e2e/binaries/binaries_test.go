@@ -205,13 +205,52 @@ func TestLinkerStampsTheVersionThatIsPinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.dir = filepath.Join("../../..", r.dir)
-	got, err := r.linkFlags(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	for l, version := range map[lane][2]string{newest: {"37", "2"}, older: {"36", "6"}} {
+		r.lane = l.of(r.dir)
+		got, err := r.linkFlags(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "-s -w -X k8s.io/component-base/version.gitVersion=v1." + version[0] + "." + version[1] +
+			" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=" + version[0] +
+			" -X k8s.io/component-base/version.gitTreeState=clean"
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: the flags differ (-want +got):\n%s", l, diff)
+		}
 	}
-	const want = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 " +
-		"-X k8s.io/component-base/version.gitMinor=37 -X k8s.io/component-base/version.gitTreeState=clean"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the flags differ (-want +got):\n%s", diff)
+}
+
+func TestLanes(t *testing.T) {
+	for name, want := range map[string]lane{"": newest, "newest": newest, "older": older} {
+		if got, err := laneOf(name); err != nil || got != want {
+			t.Errorf("laneOf(%q) = %q, %v; want %q", name, got, err, want)
+		}
+	}
+	if got, err := laneOf("1.36"); err == nil || !strings.Contains(err.Error(), "set it to newest or older") {
+		t.Errorf("laneOf(1.36) = %q, %v; want an error that names the lanes", got, err)
+	}
+}
+
+// A module without pins of its own for a lane is built once for all.
+func TestModulesTakePartInLanes(t *testing.T) {
+	for _, m := range Modules() {
+		r, err := recipeOf(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.dir = filepath.Join("../../..", r.dir)
+		r.lane = newest.of(r.dir)
+		before, err := r.digest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.lane = older.of(r.dir)
+		after, err := r.digest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := m == Kube || m == Containerd; (before != after) != want {
+			t.Errorf("%s: the lanes' keys %s and %s differ: %t; want %t", m, before, after, before != after, want)
+		}
 	}
 }

@@ -59,7 +59,7 @@ func (r recipe) sources() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if slices.Contains([]string{"go.mod", "go.sum"}, e.Name()) || strings.HasSuffix(e.Name(), ".go") {
+		if slices.Contains(r.pins(), e.Name()) || strings.HasSuffix(e.Name(), ".go") {
 			names = append(names, filepath.Join(r.dir, e.Name()))
 		}
 	}

@@ -17,16 +17,17 @@ type recipe struct {
 	links    string   // the one binary that all commands are links to, if not empty
 	tags     string
 	cgo      bool
-	version  string // the module whose version a Kubernetes command reports, if not empty
+	version  string // the module v0.MINOR.PATCH whose version a Kubernetes command reports as v1.MINOR.PATCH, if not empty
 	needs    []need // on the host
 	nice     bool   // build at a low priority
+	lane     lane
 }
 
 func recipeOf(m Module) (recipe, error) {
 	switch m {
 	case Kube:
 		return recipe{
-			module: m, dir: "test/e2e/kube", packages: []string{"."}, links: "kube", version: "k8s.io/kubernetes",
+			module: m, dir: "test/e2e/kube", packages: []string{"."}, links: "kube", version: "k8s.io/component-base",
 			commands: []string{
 				"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl",
 			},
@@ -75,7 +76,7 @@ func (r recipe) env() []string {
 
 // selection are the flags that choose what is built. They go for go list, too.
 func (r recipe) selection() []string {
-	return []string{"-mod=readonly", "-tags=" + r.tags}
+	return append(r.mod(), "-tags="+r.tags)
 }
 
 // flags are those of go build. The binaries are stripped: DWARF that nobody reads costs a tenth of the time and a
@@ -90,14 +91,16 @@ func (r recipe) linkFlags(ctx context.Context) (string, error) {
 	if r.version == "" {
 		return strings.Join(strip, " "), nil
 	}
-	version, err := r.goOutput(ctx, "list", "-mod=readonly", "-m", "-f", "{{.Version}}", r.version)
+	version, err := r.goOutput(ctx, slices.Concat([]string{"list"}, r.mod(), []string{"-m", "-f", "{{.Version}}", r.version})...)
 	if err != nil {
 		return "", err
 	}
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(parts) < 3 {
-		return "", fmt.Errorf("%s has the version %q, which is not vMAJOR.MINOR.PATCH", r.version, version)
+	release, found := strings.CutPrefix(version, "v0.")
+	parts := strings.SplitN("1."+release, ".", 3)
+	if !found || len(parts) < 3 {
+		return "", fmt.Errorf("%s has the version %q, which is not v0.MINOR.PATCH", r.version, version)
 	}
+	version = "v" + strings.Join(parts, ".")
 	const variable = "k8s.io/component-base/version."
 	return strings.Join(append(strip,
 		"-X", variable+"gitVersion="+version, "-X", variable+"gitMajor="+parts[0],
