@@ -68,8 +68,8 @@ func readGuest(config, dir string) (guest, error) {
 	g := guest{kernel: here(qemu.Kernel), image: here(qemu.Image), initrd: here(qemu.Initrd)}
 	for _, file := range []string{g.kernel, g.root()} {
 		if _, err := os.Stat(file); err != nil {
-			return guest{}, fmt.Errorf("find the guest that %s names: %w. Name a static kata-agent by KATA_AGENT instead, for a guest of the lab's: releases have one in their "+
-				"guest images (/usr/bin/kata-agent)", config, err)
+			return guest{}, fmt.Errorf("find the guest that %s names: %w. Name a static kata-agent by KATA_AGENT instead, for a guest of the lab's: "+
+				"test/e2e/README.md, \"A static agent\", has the lines that build one", config, err)
 		}
 	}
 	return g, nil

@@ -90,12 +90,12 @@ func Find(ctx context.Context, source Source, runtime Runtime) (Install, error) 
 // findGuest prefers a guest of the lab's, which has drivers for all of the lab's devices.
 func (i *Install) findGuest(agent string) error {
 	i.agent, i.labOwn = cmp.Or(agent, filepath.Join(i.dir, agentFile)), true
-	_, err := os.Stat(i.agent)
+	err := mustBeStatic(i.agent)
 	if err == nil {
 		return nil
 	}
 	if agent != "" || !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("find the agent that KATA_AGENT names: %w", err)
+		return fmt.Errorf("take Kata's agent for the lab's guest: %w", err)
 	}
 	i.labOwn = false
 	i.guest, err = readGuest(i.base, i.dir)

@@ -1,6 +1,7 @@
 package kata
 
 import (
+	"debug/elf"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,14 @@ func release(t *testing.T, files ...string) string {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho version: 4.1.0\n"), 0o755); err != nil { //nolint:gosec // it is a program
+		text := []byte("#!/bin/sh\necho version: 4.1.0\n")
+		if file == agentFile {
+			var err error
+			if text, err = os.ReadFile(program(t, elf.PT_LOAD)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(path, text, 0o755); err != nil { //nolint:gosec // it is a program
 			t.Fatal(err)
 		}
 	}
