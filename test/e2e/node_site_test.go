@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 	"github.com/kata-vfio/kata-vfio/test/e2e/kata"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
+	"github.com/kata-vfio/kata-vfio/test/internal/starved"
 )
 
 const (
@@ -75,7 +76,11 @@ func (s *site) explain(err error) error {
 	defer cancel()
 	logs, logErr := s.output(ctx, "tail -qc 4000 /var/log/pods/"+system+"_*/*/*.log")
 	fmt.Fprintf(&text, "--- plugin (%v)\n%s\n", logErr, logs)
-	return errors.Join(err, errors.New(text.String()), s.node.Lost())
+	err = errors.Join(err, errors.New(text.String()), s.node.Lost())
+	if why := starved.Host(); why != "" {
+		err = errors.Join(err, errors.New(why))
+	}
+	return err
 }
 
 // until tries until it works, the limit is over or the node is lost.

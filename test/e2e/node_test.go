@@ -20,6 +20,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/lab"
 )
 
+// caseFilter names the variable that chooses cases by a regular expression.
+const caseFilter = "KATA_VFIO_NODE_RUN"
+
 // nodeCase is a test on a node. It returns its failure: one that comes from the loss of the machine, which emulation of
 // nested virtualization loses once in some fifty VMs, does not count.
 type nodeCase struct {
@@ -39,18 +42,23 @@ type nodeCase struct {
 	settings func(context.Context, *site) ([]string, error)
 }
 
-// chosenCases are the cases whose names match $KATA_VFIO_NODE_RUN, all of them if it is empty; with -short not the longer.
+// chosenCases are the cases whose names match $KATA_VFIO_NODE_RUN, all of them if it is empty; with -short not the longer. One must match.
 func chosenCases(t *testing.T, all []nodeCase) []nodeCase {
 	t.Helper()
-	match, err := regexp.Compile(os.Getenv("KATA_VFIO_NODE_RUN"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	chosen := slices.DeleteFunc(all, func(c nodeCase) bool { return !match.MatchString(c.name) || c.longer && testing.Short() })
+	chosen, match := matching(t, all)
 	if len(chosen) == 0 {
 		t.Fatalf("no case matches %s", match)
 	}
 	return chosen
+}
+
+func matching(t *testing.T, all []nodeCase) ([]nodeCase, *regexp.Regexp) {
+	t.Helper()
+	match, err := regexp.Compile(os.Getenv(caseFilter))
+	if err != nil {
+		t.Fatalf("$%s: %v", caseFilter, err)
+	}
+	return slices.DeleteFunc(all, func(c nodeCase) bool { return !match.MatchString(c.name) || c.longer && testing.Short() }), match
 }
 
 // nodeCases are in the order that shows most when the first fails. Each begins with nothing held and leaves it so.
