@@ -43,6 +43,8 @@ func TestPodThatDoesNotRunHasSomethingToDo(t *testing.T) {
 		"no CDI in the guest": {event: new(event("Pod", "p", "e1", "Failed", "failed to inject devices after CDI timeout of 100 seconds", minute(5))), want: "the guest image has no CDI specification"},
 		"no plugin":           {event: new(event("Pod", "p", "e1", "FailedCreatePodSandBox", `dial unix "/run/kata-vfio/pod-resources.sock": connect: connection refused`, minute(5))), want: "the plugin does not run on the node"},
 		"QEMU ended":          {event: new(event("Pod", "p", "e1", "FailedCreatePodSandBox", "exiting QMP loop, command canceled", minute(5))), want: "QEMU ended"},
+		"no agent, Go":        {event: new(event("Pod", "p", "e1", "FailedCreatePodSandBox", "timed out connecting to vsock 3:1024", minute(5))), want: "45 s (Go runtime)"},
+		"no agent, Rust":      {event: new(event("Pod", "p", "e1", "FailedCreatePodSandBox", "vsock: failed to connect to Vsock { vsock_cid: 3 } within 10s", minute(5))), want: "10 s (Rust)"},
 		"no volume":           {event: new(event("Pod", "p", "e1", "FailedMount", "no such volume", minute(5))), want: "correct the volume"},
 		"no handler":          {event: new(event("Pod", "p", "e1", "FailedCreatePodSandBox", `no runtime for "kata-gpu" is configured`, minute(5))), want: "lacks the RuntimeClass's handler"},
 		"an event that nobody knows": {
