@@ -121,12 +121,13 @@ func wholeGPUs(n *facts.Node) Answer {
 	return concludeAs(found, gpus, pass(count(len(gpus), "GPU"), cut), "the node has no GPU", one(driverFact))
 }
 
-// virtual fails if a VF of a GPU is a virtual GPU.
+// virtual fails for a virtual GPU that no claim has: the plugin makes one for its claim, and ends it with the claim.
 func virtual(n *facts.Node, f *device.Function, vfs []pci.Address) Answer {
 	for _, vf := range vfs {
 		// NVIDIA's vGPU manager shows the file for each VF. Without a virtual GPU it is 0.
-		if kind := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/nvidia/current_vgpu_type", vf)); kind.OK() && kind.Value != "0" {
-			return fail(fmt.Sprintf("GPU %s is divided into virtual GPUs", f.Address), kind).reaching(vfs...)
+		kind := n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/nvidia/current_vgpu_type", vf))
+		if kind.OK() && kind.Value != "0" && len(n.TenanciesAt(vf)) == 0 {
+			return fail(fmt.Sprintf("GPU %s is divided into virtual GPUs: VF %s is one of type %s, and no claim has it", f.Address, vf, kind.Value), kind).reaching(vfs...)
 		}
 	}
 	return nil

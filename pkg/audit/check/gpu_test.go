@@ -72,6 +72,13 @@ func gpuFaults() []fault {
 			t.Put("sys/class/mdev_bus/"+gpu+"/mdev_supported_types/nvidia-1/name", "x\n")
 			t.Put("sys/bus/pci/devices/"+gpu+"/83b8f4f2-509f-382f-3c1e-e6bfe0fa1001/uevent", "")
 		}},
+		{rule: "GPU-009", about: "a vGPU that no claim has", board: board.Server, plant: func(t *board.Tree) { addVGPU(t) }},
+		{rule: "GPU-009", about: "a vGPU of a claim", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) { t.Give("t3", "a", addVGPU(t)) }},
+		{rule: "GPU-009", about: "vGPUs of two tenants", board: board.Server, plant: func(t *board.Tree) {
+			vf := addVGPU(t)
+			t.Give("t3", "a", vf)
+			t.Give("t4", "b", t.VFsBeside(vf)[1])
+		}},
 		{rule: "GPU-010", about: "a driver of the node has one", board: board.Server, device: "gpu1/companion0", plant: func(t *board.Tree) {
 			withoutCompanion(t)
 			t.GiveBack(t.Devices["gpu1/companion0"])
@@ -81,6 +88,13 @@ func gpuFaults() []fault {
 			t.Give("t3", "music", t.Devices["gpu1/companion0"])
 		}},
 	}
+}
+
+// addVGPU adds a GPU for vGPUs, and returns a VF that is one.
+func addVGPU(t *board.Tree) pci.Address {
+	_, vfs := t.AddVGPUHost(0x81, 2, sysfstest.VGPUType{ID: 1428, Name: "NVIDIA H200X-70C", GiB: 70, Max: 2})
+	t.Put("sys/bus/pci/devices/"+vfs[0].String()+"/nvidia/current_vgpu_type", "1428\n")
+	return vfs[0]
 }
 
 // withoutCompanion has a claim that took a GPU without its first companion.
