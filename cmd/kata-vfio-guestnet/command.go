@@ -90,6 +90,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	command.Setup(cmd, stdout, stderr)
 	o.addFlags(cmd)
+	cmd.AddCommand(devicesCommand())
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
 }
