@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Client reads the objects that the commands need. It knows their API groups only, because a program with client-go's
+// Client reads the objects that the commands need, and creates and deletes some. It knows their API groups only, because a program with client-go's
 // whole clientset is 12 MB larger. Safe for concurrent use.
 type Client struct {
 	scheme *runtime.Scheme
@@ -197,6 +197,15 @@ func (c *Client) Create(ctx context.Context, namespace string, object runtime.Ob
 		return err
 	}
 	return r.VersionedParams(&o, c.params).Body(object).Do(ctx).Into(object)
+}
+
+// Delete deletes the object of the name, which has the type of the given one.
+func (c *Client) Delete(ctx context.Context, namespace, name string, object runtime.Object, o metav1.DeleteOptions) error {
+	r, err := c.request(rest.Interface.Delete, namespace, object)
+	if err != nil {
+		return err
+	}
+	return r.Name(name).Body(&o).Do(ctx).Error()
 }
 
 // request begins a request for the resource of an object's type.

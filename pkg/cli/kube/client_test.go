@@ -188,3 +188,15 @@ func TestClientListsTheResourcesThatAreServed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestClientDeletes(t *testing.T) {
+	bodies := map[string]string{}
+	client := apiServer(t, map[string]string{"DELETE /api/v1/namespaces/probe/pods/a": `{"kind":"Status","apiVersion":"v1","status":"Success"}`}, bodies)
+	o := metav1.DeleteOptions{GracePeriodSeconds: new(int64(5))}
+	if err := client.Delete(t.Context(), "probe", "a", &corev1.Pod{}, o); err != nil || !strings.Contains(bodies["DELETE /api/v1/namespaces/probe/pods/a"], `"gracePeriodSeconds":5`) {
+		t.Errorf("got %v, %q; want the pod deleted with its grace period", err, bodies)
+	}
+	if err := client.Delete(t.Context(), "probe", "b", &corev1.Pod{}, o); !apierrors.IsForbidden(err) {
+		t.Errorf("got %v, want that it is forbidden", err)
+	}
+}

@@ -155,6 +155,16 @@ func (c *Client) Create(_ context.Context, namespace string, object runtime.Obje
 	return fill(object, answer)
 }
 
+// Delete deletes an object.
+func (c *Client) Delete(_ context.Context, namespace, name string, object runtime.Object, o metav1.DeleteOptions) error {
+	resource, _, err := findResource(object)
+	if err != nil {
+		return err
+	}
+	_, err = c.Clientset.Invokes(testing.NewDeleteActionWithOptions(resource, namespace, name, o), object)
+	return err
+}
+
 // fill copies an answer into the object that the caller gave.
 func fill(into, answer runtime.Object) error {
 	to, from := reflect.ValueOf(into), reflect.ValueOf(answer)
