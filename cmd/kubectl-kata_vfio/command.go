@@ -15,7 +15,7 @@ import (
 
 // Exit codes, as the help documents them.
 const (
-	// exitFindings: a check of `audit` fails, a requirement of `conformance` is not shown, `status` shows a problem, or `lint` finds one.
+	// exitFindings: a check of `audit` fails, a requirement of `conformance` is not shown, `status` shows a problem, `lint` finds one, or `test` fails.
 	exitFindings = 3
 	// exitForbidden: the user may not list the objects that the command shows.
 	exitForbidden = 4
@@ -28,9 +28,9 @@ const exitCodes = "Exit codes:\n" +
 	"  1  the API server could not be reached, or the output could not be written\n" +
 	"  2  the command line, the kubeconfig, or a file that it names, is wrong\n" +
 	"  3  audit: a check fails at the severity of --fail-on or worse; conformance: a requirement of level MUST is not shown;\n" +
-	"     status: something needs attention; lint: the cluster would refuse something\n" +
-	"  4  you may not list what the command shows; sysdump: you may list nothing (what else is missing is in the archive's manifest, with code 0)\n" +
-	"  5  there is no such claim, pod, node or device; classes: the cluster publishes no view of its DeviceClasses"
+	"     status: something needs attention; lint: the cluster would refuse something; test: a node fails\n" +
+	"  4  you may not list what the command shows, or not change what it changes; sysdump: you may list nothing (what else is missing is in the archive's manifest, with code 0)\n" +
+	"  5  there is no such claim, pod, node or device; test: no node has a free device; classes: the cluster publishes no view of its DeviceClasses"
 
 // root returns the command tree. Results go to stdout, warnings to stderr.
 func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
@@ -51,7 +51,7 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	s.kube.AddAll(cmd)
 	cmd.AddCommand(
 		statusCommand(s), devicesCommand(s), claimsCommand(s), topologyCommand(s), auditCommand(s), explainCommand(s), conformanceCommand(s),
-		classesCommand(s), lintCommand(s), sysdumpCommand(s),
+		classesCommand(s), lintCommand(s), sysdumpCommand(s), testCommand(s),
 		completionCommand(),
 	)
 	command.AddVersion(cmd, "kubectl kata-vfio "+command.Build())

@@ -51,7 +51,7 @@ func askIn(t *testing.T, cluster *fake.Clientset, args []string) string {
 	if i := slices.Index(args, "-n"); i >= 0 && i+1 < len(args) {
 		namespace = args[i+1]
 	}
-	s := &session{now: at, connect: func() (lister, string, error) { return kubetest.New(cluster), namespace, nil }}
+	s := &session{now: at, connect: func() (changer, string, error) { return kubetest.New(cluster), namespace, nil }}
 	var stdout, stderr bytes.Buffer
 	if err := execute(t.Context(), s, args, &stdout, &stderr); err != nil {
 		t.Errorf("%s: %v: %s", args, err, &stderr)

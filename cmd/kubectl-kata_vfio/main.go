@@ -1,6 +1,7 @@
 // Command kubectl-kata_vfio is `kubectl kata-vfio`: it shows through the API which claim has which PCI device, the
 // states of claims, the failures of the audit and their reasons, the evidence for a platform's conformance, and what
-// the cluster would refuse of a tenant's manifests. It only reads from the cluster, and writes no file but an archive for support.
+// the cluster would refuse of a tenant's manifests. It only reads from the cluster, except for the pods of its test, and
+// writes no file but an archive for support.
 package main
 
 import (
@@ -34,6 +35,9 @@ func exitCode(err error) int {
 		return exitFindings
 	}
 	if _, ok := errors.AsType[*forbiddenError](err); ok {
+		return exitForbidden
+	}
+	if _, ok := errors.AsType[*rightsError](err); ok {
 		return exitForbidden
 	}
 	if _, ok := errors.AsType[*fleet.NotFoundError](err); ok {

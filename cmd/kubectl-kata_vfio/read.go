@@ -51,6 +51,13 @@ type lister interface {
 	Logs(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) (io.ReadCloser, error)
 }
 
+// changer also creates and deletes objects, for `test`, `drain` and `undrain`.
+type changer interface {
+	lister
+	Create(ctx context.Context, namespace string, object runtime.Object, o metav1.CreateOptions) error
+	Delete(ctx context.Context, namespace, name string, object runtime.Object, o metav1.DeleteOptions) error
+}
+
 // kindOf describes the lists and watches of a kind.
 type kindOf struct {
 	client       lister

@@ -73,7 +73,7 @@ func client(objects []runtime.Object) *fake.Clientset { return fake.NewClientset
 
 // sessionOf is a session of team-a's namespace.
 func sessionOf(client *fake.Clientset) *session {
-	return &session{now: at, connect: func() (lister, string, error) { return kubetest.New(client), "team-a", nil }}
+	return &session{now: at, connect: func() (changer, string, error) { return kubetest.New(client), "team-a", nil }}
 }
 
 // ask runs a command line and returns its output.

@@ -23,7 +23,7 @@ import (
 type session struct {
 	kube kube.Flags
 	// connect returns the cluster, and the requested namespace.
-	connect func() (lister, string, error)
+	connect func() (changer, string, error)
 	now     func() time.Time
 }
 
@@ -34,7 +34,7 @@ func newSession() *session {
 	return s
 }
 
-func (s *session) connectByFlags() (lister, string, error) {
+func (s *session) connectByFlags() (changer, string, error) {
 	config, err := s.kube.Config("kubectl-kata_vfio")
 	if err != nil {
 		return nil, "", err

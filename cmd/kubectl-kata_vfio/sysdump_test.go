@@ -158,7 +158,7 @@ func TestSysdumpWithoutRightsOrSense(t *testing.T) {
 
 // TestSysdumpSaysWhatItWouldRead, and reads nothing.
 func TestSysdumpSaysWhatItWouldRead(t *testing.T) {
-	s := &session{now: at, connect: func() (lister, string, error) { return nil, "", errors.New("it connects") }}
+	s := &session{now: at, connect: func() (changer, string, error) { return nil, "", errors.New("it connects") }}
 	var stdout, stderr bytes.Buffer
 	if err := execute(t.Context(), s, []string{"sysdump", "--dry-run", "--since", "2h"}, &stdout, &stderr); err != nil {
 		t.Fatal(err)
