@@ -76,6 +76,7 @@ func nodeCases() []nodeCase {
 		{name: "AttacksOnDevicesAreRefused", run: refusesAttacks, noVMs: true, contract: true},
 		{name: "PluginLoadsModuleByNodesModprobe", run: loadsModules, noVMs: true, longer: true},
 		{name: "ExamplesRun", run: runsExamples},
+		{name: "KubectlTestPassesOnNode", run: testsItself},
 		{name: "PodHasDevicesOfTwoClaims", run: podHasTwoClaims, longer: true, contract: true, drivers: true},
 		{name: "PodHasPhysicalEndpoint", run: podHasPhysicalEndpoint, longer: true, contract: true, drivers: true},
 		{name: "VMHasGPUAndVFAndTwoEndpoints", run: vmHasAllKinds, contract: true, drivers: true},
