@@ -172,9 +172,20 @@ unit: ## run the tests that need no kernel of their own
 	$(GO) -C test/allocator test -count=1 ./...
 	$(GO) -C test/allocator test -count=1 -modfile=newest.mod ./...
 
+# LANE is newest or older: which versions of Kubernetes and containerd the tests with a control plane use (test/e2e/README.md).
+LANE := $(or $(LANE),$(KATA_VFIO_LANE),newest)
+cluster node: export KATA_VFIO_LANE := $(LANE)
+PINS = $(if $(filter older,$(LANE)),-modfile=older.mod)
+
+# The newest is what test has.
+.PHONY: lanes
+lanes: ## run the tests of the cluster and of the node with the older Kubernetes and containerd, too: twice make cluster and make node
+	@for lane in newest older; do for target in cluster node; do \
+		echo "[$$(date -u +%T)] make $$target LANE=$$lane"; $(MAKE) --no-print-directory $$target LANE=$$lane SHORT=$(SHORT) || exit 1; done; done
+
 .PHONY: cluster
 cluster: ## run the tests against a real control plane
-	$(LABGO) -C test/e2e/containerd test -count=1 ./...
+	$(LABGO) -C test/e2e/containerd test -count=1 $(PINS) ./...
 	$(LABGO) test -count=1 $(SHORT) -timeout 60m -tags e2e -v -skip '^(TestNode|TestKAI|TestKata$(if $(SHORT),|TestKueue))$$' ./test/e2e
 
 .PHONY: node
@@ -227,3 +238,8 @@ verify: ## check that formatting and modules leave no difference
 bench: override export KATA_VFIO_PLOTS := $(abspath $(or $(KATA_VFIO_PLOTS),bin/bench))
 bench: ## run the benchmarks: ratios in one run each, with the aim beside; the plots go to bin/bench
 	$(LABGO) test -tags labhost,e2e -timeout 90m -run '^$$' -bench . -benchtime 3x ./test/bench/
+
+.PHONY: bench-weekly
+bench-weekly: ## run the benchmarks, and keep what they print in bin/bench/results.txt
+	@mkdir -p bin/bench
+	@$(MAKE) --no-print-directory bench | tee bin/bench/results.txt

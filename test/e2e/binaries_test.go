@@ -12,22 +12,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 )
 
-// kubernetesVersion is that of the control plane and the kubelet in the lane of $KATA_VFIO_LANE.
-func kubernetesVersion() string {
-	if binaries.Older() {
-		return "v1.36.6"
-	}
-	return "v1.37.2"
-}
-
-// containerdVersion is that of the node's containerd in the lane of $KATA_VFIO_LANE.
-func containerdVersion() string {
-	if binaries.Older() {
-		return "2.3.7"
-	}
-	return "2.4.2"
-}
-
 // What a node needs, in the versions that are pinned.
 func TestNodeBinaries(t *testing.T) {
 	set, err := binaries.Ensure(t.Context(), binaries.Config{

@@ -22,6 +22,7 @@ import (
 	clusteraudit "github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -86,9 +87,15 @@ func TestConformanceOfTheInstalledChart(t *testing.T) {
 		"pod_autoscaling": fleet.NotShown, "accelerator_metrics": fleet.NotShown, "ai_service_metrics": fleet.NotOurs,
 		"secure_accelerator_access": fleet.NotShown, "workload_sandboxing": fleet.NotShown, "robust_controller": fleet.NotOurs, "dra_support": fleet.Shown,
 	}
+	shown := []string{"high_performance_networking", "cluster_autoscaling", "accelerator_metrics", "secure_accelerator_access"}
+	if binaries.Older() {
+		delete(want, "workload_sandboxing") // from the profile of 1.37 on
+	} else {
+		shown = append(shown, "workload_sandboxing")
+	}
 	s.concludes(t, "conformance", want)
 	startConforming(t, p, ns, node)
-	for _, id := range []string{"high_performance_networking", "cluster_autoscaling", "accelerator_metrics", "secure_accelerator_access", "workload_sandboxing"} {
+	for _, id := range shown {
 		want[id] = fleet.Shown
 	}
 	r := s.concludes(t, "conformance --cluster-report "+clusterReport(t, p), want)

@@ -45,6 +45,7 @@ func workload(claims ...string) *schedulingv1beta1.Workload {
 
 // TestPodGroups is on a control plane that has PodGroups, and slices that skip calls to drivers, which are behind feature gates.
 func TestPodGroups(t *testing.T) {
+	newestOnly(t, "gate DRAOptionalNodeOperations")
 	// Not the test's own context, which ends before its namespaces are deleted.
 	p, err := controlplane.Start(context.Background(), controlplane.Config{
 		FeatureGates:  map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true, "DRAOptionalNodeOperations": true},

@@ -34,6 +34,9 @@ import (
 
 // TestSharedGPUs runs the controller with the account and the permissions that the chart gives it.
 func TestSharedGPUs(t *testing.T) {
+	if refusedOnOlder(t, sharing) {
+		return
+	}
 	p := cluster(t)
 	systemNamespace(t, p)
 	applyController(t, p, sharing)
