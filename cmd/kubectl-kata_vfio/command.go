@@ -28,9 +28,10 @@ const exitCodes = "Exit codes:\n" +
 	"  1  the API server could not be reached, or the output could not be written\n" +
 	"  2  the command line, the kubeconfig, or a file that it names, is wrong\n" +
 	"  3  audit: a check fails at the severity of --fail-on or worse; conformance: a requirement of level MUST is not shown;\n" +
-	"     status: something needs attention; lint: the cluster would refuse something; test: a node fails\n" +
+	"     status: something needs attention; lint: the cluster would refuse something; test: a node fails;\n" +
+	"     drain --wait: claims still have devices\n" +
 	"  4  you may not list what the command shows, or not change what it changes; sysdump: you may list nothing (what else is missing is in the archive's manifest, with code 0)\n" +
-	"  5  there is no such claim, pod, node or device; test: no node has a free device; classes: the cluster publishes no view of its DeviceClasses"
+	"  5  there is no such claim, pod, node, device or drain; test: no node has a free device; classes: the cluster publishes no view of its DeviceClasses"
 
 // root returns the command tree. Results go to stdout, warnings to stderr.
 func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
@@ -51,7 +52,7 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	s.kube.AddAll(cmd)
 	cmd.AddCommand(
 		statusCommand(s), devicesCommand(s), claimsCommand(s), topologyCommand(s), auditCommand(s), explainCommand(s), conformanceCommand(s),
-		classesCommand(s), lintCommand(s), sysdumpCommand(s), testCommand(s),
+		classesCommand(s), lintCommand(s), sysdumpCommand(s), testCommand(s), drainCommand(s), undrainCommand(s),
 		completionCommand(),
 	)
 	command.AddVersion(cmd, "kubectl kata-vfio "+command.Build())

@@ -95,6 +95,7 @@ func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) 
 			return nil, err
 		}
 		st := state.Status()
+		st.Drains = s.drains(cmd, client)
 		pending := unsettled(st)
 		if !w.wait || pending == "" || ctx.Err() != nil {
 			v.warn(cmd.ErrOrStderr(), state)
@@ -146,6 +147,13 @@ func statusLines(st *fleet.Status, tableWidth, width int, color bool) []string {
 			text += fmt.Sprintf(", %d updated", p.Updated)
 		}
 		lines = append(lines, output.Visible(text))
+	}
+	for _, d := range st.Drains {
+		text := fmt.Sprintf("drain of %s since %s (%s)", d.Target, d.Since, d.Effect)
+		if d.Reason != "" {
+			text += ": " + d.Reason
+		}
+		lines = append(lines, indented("", "  ", output.Visible(text), width)...)
 	}
 	if len(st.Problems) == 0 {
 		return append(lines, "nothing needs attention")

@@ -14,10 +14,12 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -96,6 +98,23 @@ func (s *shownTo) ask(t *testing.T, line string) (stdout, stderr string, code in
 	return out.String(), warn.String(), code
 }
 
+// bindNamed gives a user one more role everywhere.
+func bindNamed(t *testing.T, p *controlplane.ControlPlane, name, role, user string) {
+	t.Helper()
+	admin := client(t, p, controlplane.Admin()).RbacV1()
+	_, err := admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's own context is over by now.
+		_ = admin.ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{})
+	})
+}
+
 // bind gives a user a role, in a namespace or everywhere.
 func bind(t *testing.T, p *controlplane.ControlPlane, role, user, namespace string) {
 	t.Helper()
@@ -172,6 +191,70 @@ func TestKubectlShowsTheFleet(t *testing.T) {
 		}
 	})
 	t.Run("goes on", func(t *testing.T) { tenant.watches(t, ns) })
+	t.Run("drains", func(t *testing.T) { operator.drains(t, ns) })
+}
+
+// drainRole is that of cmd/kubectl-kata_vfio/README.md.
+const drainRole = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: kata-vfio-drain}
+rules:
+- {apiGroups: [resource.k8s.io], resources: [devicetaintrules], verbs: [list, create, delete]}
+`
+
+// drains keeps the scheduler from a node's only GPU until it ends the drain. Without the role it may not.
+func (s *shownTo) drains(t *testing.T, ns string) {
+	const node = "e2e-drained"
+	addFitNode(t, s.plane, node)
+	keepReady(t, s.plane, node)
+	gpu := shownDevices()[0]
+	gpu.Attributes["rule"] = resourcev1.DeviceAttribute{StringValue: new("drained")}
+	published(t, s.plane, pluginOn(t, s.plane, node).ResourceV1().ResourceSlices(), slice(driver, node, node, gpu))
+	wants := func(line string, code int, want string) {
+		t.Helper()
+		stdout, stderr, got := s.ask(t, "kata-vfio "+line)
+		t.Logf("$ kubectl kata-vfio %s\n%s%s", line, stdout, stderr)
+		if got != code || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("%s: exit code %d, want %d and %q", line, got, code, want)
+		}
+	}
+	wants("drain "+node, 4, "README.md has the roles")
+	apply(t, s.plane, ns, drainRole)
+	bindNamed(t, s.plane, "e2e-drain", "kata-vfio-drain", s.user.Name)
+	if binaries.Older() {
+		wants("drain "+node, 1, "Kubernetes 1.37")
+		return
+	}
+	wants("drain "+node+" --reason firmware --wait", 0, "no claim has one")
+	wants("status", 3, "drain of "+node+" since")
+	drained := strings.NewReplacer("train", "waits", "shown", "drained").Replace(shownPod)
+	apply(t, s.plane, ns, drained)
+	admin := client(t, s.plane, controlplane.Admin())
+	until(t, "the scheduler finds no device for the pod", func(ctx context.Context) error {
+		pod, err := admin.CoreV1().Pods(ns).Get(ctx, "waits", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "cannot allocate all claims") {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v", pod.Status.Conditions)
+	})
+	wants("undrain "+node, 0, "deleted DeviceTaintRule kata-vfio-drain-")
+	until(t, "the pod gets the GPU after the drain", func(ctx context.Context) error {
+		claim, err := admin.ResourceV1().ResourceClaims(ns).Get(ctx, "waits-gpu", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if claim.Status.Allocation == nil {
+			return errors.New("it is not allocated")
+		}
+		return nil
+	})
+	wants("undrain "+node, 5, "there is no drain of "+node)
 }
 
 // watches follows a tenant's claims: a new one is told, and an interrupt is a good end.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -247,4 +248,34 @@ func (d *Device) Isolation() string {
 		return "no: " + d.NotIsolated
 	}
 	return "no"
+}
+
+// Together returns the devices of a node that stand for the hardware of one of them, which is named by its name or its address: a GPU
+// is published alone and in pairs. Without a name, it returns all devices of the node. The error is a [NotFoundError].
+func (s *State) Together(node, name string) ([]Device, error) {
+	var all []Device
+	places := map[cluster.Place]bool{}
+	for _, d := range s.Devices() {
+		if d.Node == node && (name == "" || d.Name == name || strings.EqualFold(d.Address, name)) {
+			all = append(all, d)
+			for _, p := range d.published.Places {
+				places[p] = true
+			}
+		}
+	}
+	switch {
+	case len(all) == 0 && name == "":
+		return nil, &NotFoundError{fmt.Sprintf("node %s with devices of kata-vfio; `kubectl kata-vfio status` lists the nodes", node)}
+	case len(all) == 0:
+		return nil, &NotFoundError{fmt.Sprintf("device %s on node %s; `kubectl kata-vfio devices --node %s` lists them", name, node, node)}
+	case name == "":
+		return all, nil
+	}
+	all = nil
+	for _, d := range s.Devices() {
+		if slices.ContainsFunc(d.published.Places, func(p cluster.Place) bool { return places[p] }) {
+			all = append(all, d)
+		}
+	}
+	return all, nil
 }

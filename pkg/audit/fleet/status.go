@@ -33,6 +33,18 @@ type Status struct {
 	Problems []Problem `json:"problems"`
 	// Rolling names the parts whose rollout goes on.
 	Rolling []string `json:"rolling"`
+	// Drains are those by DeviceTaintRules. Drains by the plugin on a node are taints of its devices.
+	Drains []Drain `json:"drains"`
+}
+
+// Drain keeps new claims from the devices of a node, or from one device ("worker-1/gpu-0000-3b-00-0").
+type Drain struct {
+	Target string `json:"target"`
+	Reason string `json:"reason,omitempty"`
+	// Effect is NoSchedule, or NoExecute for a drain that deletes pods.
+	Effect string `json:"effect"`
+	// Since is when it began, RFC 3339.
+	Since string `json:"since,omitempty"`
 }
 
 // NodeStatus is the state of one node.
@@ -72,7 +84,7 @@ type Problem struct {
 
 // Status returns the state of kata-vfio.
 func (s *State) Status() *Status {
-	st := &Status{Nodes: []NodeStatus{}, Parts: []PartStatus{}, Problems: []Problem{}, Rolling: []string{}}
+	st := &Status{Nodes: []NodeStatus{}, Parts: []PartStatus{}, Problems: []Problem{}, Rolling: []string{}, Drains: []Drain{}}
 	st.parts(s)
 	nodes := s.statusNodes()
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {

@@ -1,0 +1,339 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// drainManager is the value of the label app.kubernetes.io/managed-by of the rules of drains.
+const drainManager = "kubectl-kata-vfio-drain"
+
+// Annotations of the rules of drains: what was drained, as the command line named it, and why.
+const (
+	annotationDrainOf = v1alpha1.DriverName + "/drain-of"
+	annotationReason  = v1alpha1.DriverName + "/reason"
+)
+
+// drainValue is the value of the taint. The plugin's own drains have other values.
+const drainValue = "ByRule"
+
+// draining has the flags of drain.
+type draining struct {
+	reason           string
+	evict, wait, dry bool
+	limit, pause     time.Duration
+}
+
+func drainCommand(s *session) *cobra.Command {
+	formats := command.Formats{"text", "json", "yaml"}
+	var format string
+	d := draining{pause: poll}
+	cmd := &cobra.Command{
+		Use:   "drain NODE | NODE/DEVICE",
+		Short: "Keep new claims from a node's devices, or from one device",
+		Long: "drain creates DeviceTaintRules, by which the scheduler gives the devices to no new claim. Pods that have them run on; with --evict the\n" +
+			"cluster deletes those pods. A device is named by its name or its PCI address; a GPU's pairs are drained with it. undrain ends it.\n" +
+			"It needs Kubernetes 1.37, and changes nothing on the node: `kata-vfio-plugin drain` there also makes the node refuse claims that\n" +
+			"tolerate the taint.\n" +
+			"\n" +
+			exitCodes,
+		Example: "  kubectl kata-vfio drain worker-1 --reason 'new firmware' --wait\n  kubectl kata-vfio drain worker-1/gpu-0000-3b-00-0\n  kubectl kata-vfio drain worker-1/0000:3b:00.0 --dry-run",
+		Args:    command.ExactArgs(1, "one NODE or NODE/DEVICE"), ValidArgsFunction: s.completeNode,
+		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := s.drain(cmd, args[0], &d)
+			if r == nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			done, printed := output.Document(out, format, "drain", r)
+			if !done {
+				printed = writeLines(out, r.lines())
+			}
+			return errors.Join(printed, err)
+		},
+	}
+	formats.Flag(cmd, &format)
+	f := cmd.Flags()
+	f.StringVar(&d.reason, "reason", "", "why, for those who look at the rules")
+	f.BoolVar(&d.evict, "evict", false, "also delete the pods that have the devices (taint effect NoExecute)")
+	f.BoolVar(&d.wait, "wait", false, "wait until no claim has the devices")
+	f.DurationVar(&d.limit, "timeout", 10*time.Minute, "how long --wait waits")
+	f.BoolVar(&d.dry, "dry-run", false, "show which devices would be drained, and who has them")
+	return cmd
+}
+
+// drainReport is the result of a drain. Its JSON form is stable: names are added, never changed.
+type drainReport struct {
+	Target string `json:"target"`
+	DryRun bool   `json:"dryRun,omitempty"`
+	Effect string `json:"effect"`
+	// Rules are the names of the DeviceTaintRules.
+	Rules   []string `json:"rules"`
+	Devices []string `json:"devices"`
+	// Claims have devices still.
+	Claims []string `json:"claims"`
+}
+
+// drain creates the rules, and waits.
+func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainReport, error) {
+	client, _, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	devices, err := s.drained(cmd.Context(), client, target)
+	if err != nil {
+		return nil, err
+	}
+	r := &drainReport{Target: target, DryRun: d.dry, Effect: string(d.effect()), Rules: []string{}}
+	rules := d.rules(target, devices)
+	for i := range rules {
+		if !d.dry {
+			if err := create(cmd.Context(), client, &rules[i]); err != nil {
+				return nil, err
+			}
+		}
+		r.Rules = append(r.Rules, rules[i].Name)
+	}
+	r.see(devices)
+	if !d.wait || d.dry {
+		return r, nil
+	}
+	return r, s.awaitDrained(cmd, client, r, d)
+}
+
+// drained returns the devices of a target, with the claims that have them.
+func (s *session) drained(ctx context.Context, client lister, target string) ([]fleet.Device, error) {
+	node, device, _ := strings.Cut(target, "/")
+	w := want{needs: []fleet.Kind{fleet.Slices, fleet.Claims}, node: node, now: s.now}
+	state, err := w.read(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return state.Together(node, device)
+}
+
+func (d *draining) effect() resourceapi.DeviceTaintEffect {
+	if d.evict {
+		return resourceapi.DeviceTaintEffectNoExecute
+	}
+	return resourceapi.DeviceTaintEffectNoSchedule
+}
+
+// rules returns the rules: one for each pool of a node, or for each device.
+func (d *draining) rules(target string, devices []fleet.Device) []resourceapi.DeviceTaintRule {
+	whole := !strings.Contains(target, "/")
+	var rules []resourceapi.DeviceTaintRule
+	for i := range devices {
+		selector := &resourceapi.DeviceTaintSelector{Driver: new(v1alpha1.DriverName), Pool: &devices[i].Pool}
+		if !whole {
+			selector.Device = &devices[i].Name
+		}
+		name := drainName(selector, d.effect())
+		if slices.ContainsFunc(rules, func(r resourceapi.DeviceTaintRule) bool { return r.Name == name }) {
+			continue
+		}
+		rules = append(rules, resourceapi.DeviceTaintRule{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: drainManager},
+				Annotations: map[string]string{annotationDrainOf: target, annotationReason: d.reason},
+			},
+			Spec: resourceapi.DeviceTaintRuleSpec{
+				DeviceSelector: selector, Taint: resourceapi.DeviceTaint{Key: publish.TaintDrain, Value: drainValue, Effect: d.effect()},
+			},
+		})
+	}
+	return rules
+}
+
+// drainName is the same for the same devices and effect, so that a drain can be repeated.
+func drainName(s *resourceapi.DeviceTaintSelector, effect resourceapi.DeviceTaintEffect) string {
+	text := string(effect) + " " + *s.Pool
+	if s.Device != nil {
+		text += " " + *s.Device
+	}
+	sum := sha256.Sum256([]byte(text))
+	return "kata-vfio-drain-" + hex.EncodeToString(sum[:8])
+}
+
+// create creates a rule, unless it is there.
+func create(ctx context.Context, client changer, r *resourceapi.DeviceTaintRule) error {
+	switch err := client.Create(ctx, "", r.DeepCopy(), metav1.CreateOptions{FieldManager: drainManager}); {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return nil
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("create DeviceTaintRule %s: the API server has none of resource.k8s.io/v1 (Kubernetes 1.37); run `kata-vfio-plugin drain` on the node instead: %w", r.Name, err)
+	case apierrors.IsForbidden(err):
+		return &rightsError{err}
+	default:
+		return fmt.Errorf("create DeviceTaintRule %s: %w", r.Name, err)
+	}
+}
+
+// see notes the devices and who has them.
+func (r *drainReport) see(devices []fleet.Device) {
+	r.Devices, r.Claims = []string{}, []string{}
+	for i := range devices {
+		d := &devices[i]
+		r.Devices = append(r.Devices, d.Node+"/"+d.Name)
+		if d.Claim != "" && !slices.Contains(r.Claims, d.Claim) {
+			r.Claims = append(r.Claims, d.Claim)
+		}
+	}
+}
+
+// awaitDrained waits until no claim has the devices.
+func (s *session) awaitDrained(cmd *cobra.Command, client lister, r *drainReport, d *draining) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), d.limit)
+	defer cancel()
+	said := ""
+	for len(r.Claims) > 0 {
+		said = progress(cmd.ErrOrStderr(), said, strings.Join(r.Claims, ", "))
+		select {
+		case <-ctx.Done():
+			if cmd.Context().Err() != nil {
+				return context.Cause(cmd.Context())
+			}
+			return &verdictError{fmt.Sprintf("after %s, %s of %s: the rules stay; delete the pods, or use --evict", d.limit, has(len(r.Claims)), r.Target)}
+		case <-time.After(d.pause):
+		}
+		devices, err := s.drained(cmd.Context(), client, r.Target)
+		if err != nil {
+			return err
+		}
+		r.see(devices)
+	}
+	return nil
+}
+
+// has is "1 claim has devices", "2 claims have devices".
+func has(n int) string {
+	if n == 1 {
+		return "1 claim has devices"
+	}
+	return fmt.Sprintf("%d claims have devices", n)
+}
+
+// lines are a report for people.
+func (r *drainReport) lines() []string {
+	what := map[bool]string{true: "would be", false: "is"}[r.DryRun]
+	lines := []string{fmt.Sprintf("%s %s drained: no new claim gets its %s", r.Target, what, output.Count(len(r.Devices), "device"))}
+	if len(r.Claims) == 0 {
+		return append(lines, "no claim has one")
+	}
+	after := "they keep them until their pods end"
+	if r.Effect == string(resourceapi.DeviceTaintEffectNoExecute) {
+		after = "the cluster deletes their pods"
+	}
+	for _, c := range r.Claims {
+		lines = append(lines, "  "+output.Visible(c)+" has one")
+	}
+	return append(lines, after)
+}
+
+func undrainCommand(s *session) *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "undrain NODE | NODE/DEVICE",
+		Short: "End a drain that drain began",
+		Long: "undrain deletes the DeviceTaintRules of the drain of a node, or of a device. Those of the node's single devices stay when a node's ends.\n" +
+			"Drains by kata-vfio-plugin on the node are not touched, and a quarantine can't be ended from here.\n" +
+			"\n" +
+			exitCodes,
+		Example: "  kubectl kata-vfio undrain worker-1\n  kubectl kata-vfio undrain worker-1/gpu-0000-3b-00-0",
+		Args:    command.ExactArgs(1, "one NODE or NODE/DEVICE"), ValidArgsFunction: s.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lines, err := s.undrain(cmd.Context(), args[0], dry)
+			return errors.Join(writeLines(cmd.OutOrStdout(), lines), err)
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show which rules would be deleted")
+	return cmd
+}
+
+// undrain deletes the rules of a target.
+func (s *session) undrain(ctx context.Context, target string, dry bool) (lines []string, err error) {
+	client, _, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	drains, err := listDrains(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	for i := range drains {
+		r := &drains[i]
+		if r.Annotations[annotationDrainOf] != target {
+			continue
+		}
+		what := "deleted DeviceTaintRule "
+		if dry {
+			what = "would delete DeviceTaintRule "
+		} else if err := client.Delete(ctx, "", r.Name, &resourceapi.DeviceTaintRule{}, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if apierrors.IsForbidden(err) {
+				return lines, &rightsError{err}
+			}
+			return lines, fmt.Errorf("delete DeviceTaintRule %s: %w", r.Name, err)
+		}
+		lines = append(lines, what+r.Name)
+	}
+	if len(lines) == 0 {
+		return nil, &fleet.NotFoundError{Name: fmt.Sprintf("drain of %s; `kubectl kata-vfio status` lists the drains", target)}
+	}
+	return lines, nil
+}
+
+// listDrains returns the rules of drains.
+func listDrains(ctx context.Context, client lister) ([]resourceapi.DeviceTaintRule, error) {
+	var rules resourceapi.DeviceTaintRuleList
+	err := client.List(ctx, "", &rules, metav1.ListOptions{LabelSelector: v1alpha1.LabelManagedBy + "=" + drainManager})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, &rightsError{err}
+	case err != nil:
+		return nil, fmt.Errorf("list DeviceTaintRules: %w", err)
+	}
+	return rules.Items, nil
+}
+
+// drains returns the drains for a status, each once. An API server without DeviceTaintRules has none, and of those that may not be listed a
+// warning says so.
+func (s *session) drains(cmd *cobra.Command, client lister) []fleet.Drain {
+	rules, err := listDrains(cmd.Context(), client)
+	if err != nil {
+		if !apierrors.IsNotFound(err) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "drains are not shown: %v\n", err)
+		}
+		return []fleet.Drain{}
+	}
+	all := []fleet.Drain{}
+	for i := range rules {
+		r := &rules[i]
+		d := fleet.Drain{Target: r.Annotations[annotationDrainOf], Reason: r.Annotations[annotationReason], Effect: string(r.Spec.Taint.Effect)}
+		if slices.ContainsFunc(all, func(other fleet.Drain) bool { return other.Target == d.Target && other.Effect == d.Effect }) {
+			continue
+		}
+		if !r.CreationTimestamp.IsZero() {
+			d.Since = r.CreationTimestamp.UTC().Format(time.RFC3339)
+		}
+		all = append(all, d)
+	}
+	return all
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
+)
+
+// rulesIn returns what the cluster's rules select, with their effect.
+func rulesIn(t *testing.T, c *fake.Clientset) (all []string) {
+	t.Helper()
+	list, err := c.ResourceV1().DeviceTaintRules().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		s, taint := list.Items[i].Spec.DeviceSelector, list.Items[i].Spec.Taint
+		text := *s.Pool
+		if s.Device != nil {
+			text += "/" + *s.Device
+		}
+		if *s.Driver != "kata-vfio.dev" || taint.Key != publish.TaintDrain {
+			t.Errorf("rule %s: driver %s, taint %s", list.Items[i].Name, *s.Driver, taint.Key)
+		}
+		all = append(all, text+" "+string(taint.Effect))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestDrainOfANode taints each of its pools, once, and undrain ends it; a drain of one of its devices stays.
+func TestDrainOfANode(t *testing.T) {
+	c := sample(t)
+	for range 2 { // it may be repeated
+		stdout, stderr, code := ask(t, c, "drain", "worker-1", "--reason", "new firmware")
+		if code != 0 || !strings.Contains(stdout, "worker-1 is drained: no new claim gets its ") || !strings.Contains(stdout, "team-a/train-gpu has one") {
+			t.Fatalf("exit code %d:\n%s%s", code, stdout, stderr)
+		}
+	}
+	whole := rulesIn(t, c)
+	if len(whole) == 0 || slices.ContainsFunc(whole, func(r string) bool {
+		return !strings.HasPrefix(r, "worker-1/kata-vfio.dev") || !strings.HasSuffix(r, " NoSchedule")
+	}) {
+		t.Errorf("rules %q, want one for each pool of worker-1", whole)
+	}
+	if _, _, code := ask(t, c, "drain", "worker-1/0000:3b:00.0", "--evict"); code != 0 {
+		t.Errorf("exit code %d of the device's drain", code)
+	}
+	stdout, _, _ := ask(t, c, "status")
+	for _, want := range []string{"drain of worker-1 since", "(NoSchedule): new firmware", "drain of worker-1/0000:3b:00.0 since", "(NoExecute)"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("status lacks %q:\n%s", want, stdout)
+		}
+	}
+	if stdout, stderr, code := ask(t, c, "undrain", "worker-1"); code != 0 || strings.Count(stdout, "deleted DeviceTaintRule") != len(whole) {
+		t.Errorf("undrain: exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	if left := rulesIn(t, c); slices.ContainsFunc(left, func(r string) bool { return !strings.HasSuffix(r, " NoExecute") }) || len(left) == 0 {
+		t.Errorf("after undrain: %q, want those of the device", left)
+	}
+	if _, stderr, code := ask(t, c, "undrain", "worker-1"); code != exitNotFound || !strings.Contains(stderr, "there is no drain of worker-1") {
+		t.Errorf("undrain again: exit code %d, %s", code, stderr)
+	}
+}
+
+// TestDrainOfADevice takes the pairs of a GPU with it: they are the same hardware.
+func TestDrainOfADevice(t *testing.T) {
+	c := sample(t)
+	stdout, stderr, code := ask(t, c, "drain", "worker-1/gpu-0000-3b-00-0", "-o", "json")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	report := documentOf[drainReport](t, stdout)
+	if !slices.Contains(report.Devices, "worker-1/gpu-0000-3b-00-0") || len(report.Rules) != len(report.Devices) || !slices.Equal(report.Claims, []string{"team-a/lab"}) {
+		t.Errorf("%+v, want a rule for the GPU and each of its pairs, and team-a/lab", report)
+	}
+	for _, r := range rulesIn(t, c) {
+		if !strings.Contains(r, "0000-3b-00-0") {
+			t.Errorf("a rule for %s", r)
+		}
+	}
+}
+
+// TestDrainThatChangesNothing: a dry run, and targets that do not exist.
+func TestDrainThatChangesNothing(t *testing.T) {
+	c := sample(t)
+	if stdout, _, code := ask(t, c, "drain", "worker-1", "--dry-run"); code != 0 || !strings.Contains(stdout, "worker-1 would be drained") {
+		t.Errorf("dry run: exit code %d:\n%s", code, stdout)
+	}
+	for target, says := range map[string]string{
+		"worker-9":                  "there is no node worker-9 with devices of kata-vfio",
+		"worker-1/gpu-0000-99-00-0": "there is no device gpu-0000-99-00-0 on node worker-1",
+	} {
+		if _, stderr, code := ask(t, c, "drain", target); code != exitNotFound || !strings.Contains(stderr, says) {
+			t.Errorf("%s: exit code %d, %q; want %d, %q", target, code, stderr, exitNotFound, says)
+		}
+	}
+	if rules := rulesIn(t, c); len(rules) > 0 {
+		t.Errorf("rules %q", rules)
+	}
+}
+
+// TestDrainWaits until the claims are gone, or says which are not.
+func TestDrainWaits(t *testing.T) {
+	c := sample(t)
+	stdout, stderr, code := ask(t, c, "drain", "worker-1/gpu-0000-3b-00-0", "--wait", "--timeout", "1ms")
+	if code != exitFindings || !strings.Contains(stderr, "waits for team-a/lab") || !strings.Contains(stderr, "1 claim has devices of worker-1/gpu-0000-3b-00-0") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	time.AfterFunc(100*time.Millisecond, func() {
+		_ = c.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), "team-a", "lab")
+	})
+	if stdout, stderr, code := ask(t, c, "drain", "worker-1/gpu-0000-3b-00-0", "--wait"); code != 0 || !strings.Contains(stdout, "no claim has one") {
+		t.Errorf("after the claim's end: exit code %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+// TestDrainThatIsRefused says what is missing: a right, or a newer Kubernetes.
+func TestDrainThatIsRefused(t *testing.T) {
+	resource := resourceapi.SchemeGroupVersion.WithResource("devicetaintrules").GroupResource()
+	for name, want := range map[string]struct {
+		err  error
+		code int
+		says string
+	}{
+		"no right":            {errors.NewForbidden(resource, "x", nil), exitForbidden, "README.md has the roles"},
+		"an older Kubernetes": {errors.NewNotFound(resource, ""), 1, "Kubernetes 1.37"},
+	} {
+		c := sample(t)
+		c.PrependReactor("create", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, want.err })
+		if _, stderr, code := ask(t, c, "drain", "worker-1"); code != want.code || !strings.Contains(stderr, want.says) {
+			t.Errorf("%s: exit code %d, %q; want %d, %q", name, code, stderr, want.code, want.says)
+		}
+	}
+}
