@@ -76,7 +76,7 @@ func drainCommand(s *session) *cobra.Command {
 	f.BoolVar(&d.evict, "evict", false, "also delete the pods that have the devices (taint effect NoExecute)")
 	f.BoolVar(&d.wait, "wait", false, "wait until no claim has the devices")
 	f.DurationVar(&d.limit, "timeout", 10*time.Minute, "how long --wait waits")
-	f.BoolVar(&d.dry, "dry-run", false, "show which devices would be drained, and who has them")
+	f.BoolVar(&d.dry, "dry-run", false, "show which devices would be drained, and which claims have them")
 	return cmd
 }
 
@@ -187,7 +187,7 @@ func create(ctx context.Context, client changer, r *resourceapi.DeviceTaintRule)
 	}
 }
 
-// see notes the devices and who has them.
+// see notes the devices and the claims that have them.
 func (r *drainReport) see(devices []fleet.Device) {
 	r.Devices, r.Claims = []string{}, []string{}
 	for i := range devices {
@@ -261,6 +261,9 @@ func undrainCommand(s *session) *cobra.Command {
 		Args:    command.ExactArgs(1, "one NODE or NODE/DEVICE"), ValidArgsFunction: s.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lines, err := s.undrain(cmd.Context(), args[0], dry)
+			if len(lines) == 0 {
+				return err
+			}
 			return errors.Join(writeLines(cmd.OutOrStdout(), lines), err)
 		},
 	}
@@ -313,21 +316,24 @@ func listDrains(ctx context.Context, client lister) ([]resourceapi.DeviceTaintRu
 	return rules.Items, nil
 }
 
-// drains returns the drains for a status, each once. An API server without DeviceTaintRules has none, and of those that may not be listed a
-// warning says so.
-func (s *session) drains(cmd *cobra.Command, client lister) []fleet.Drain {
-	rules, err := listDrains(cmd.Context(), client)
-	if err != nil {
-		if !apierrors.IsNotFound(err) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "drains are not shown: %v\n", err)
-		}
-		return []fleet.Drain{}
+// taintRules returns all DeviceTaintRules for a status. An API server without them has none, and if they may not be listed, a warning says so.
+func taintRules(cmd *cobra.Command, client lister) []resourceapi.DeviceTaintRule {
+	var rules resourceapi.DeviceTaintRuleList
+	err := client.List(cmd.Context(), "", &rules, metav1.ListOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: drains by rules are not shown: %v\n", err)
 	}
+	return rules.Items
+}
+
+// drainsOf returns the drains among rules, each once.
+func drainsOf(rules []resourceapi.DeviceTaintRule) []fleet.Drain {
 	all := []fleet.Drain{}
 	for i := range rules {
 		r := &rules[i]
 		d := fleet.Drain{Target: r.Annotations[annotationDrainOf], Reason: r.Annotations[annotationReason], Effect: string(r.Spec.Taint.Effect)}
-		if slices.ContainsFunc(all, func(other fleet.Drain) bool { return other.Target == d.Target && other.Effect == d.Effect }) {
+		if r.Labels[v1alpha1.LabelManagedBy] != drainManager ||
+			slices.ContainsFunc(all, func(other fleet.Drain) bool { return other.Target == d.Target && other.Effect == d.Effect }) {
 			continue
 		}
 		if !r.CreationTimestamp.IsZero() {

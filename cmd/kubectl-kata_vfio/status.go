@@ -94,8 +94,9 @@ func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) 
 		if err != nil {
 			return nil, err
 		}
+		state.TaintRules = taintRules(cmd, client)
 		st := state.Status()
-		st.Drains = s.drains(cmd, client)
+		st.Drains = drainsOf(state.TaintRules)
 		pending := unsettled(st)
 		if !w.wait || pending == "" || ctx.Err() != nil {
 			v.warn(cmd.ErrOrStderr(), state)

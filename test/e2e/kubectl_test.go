@@ -228,6 +228,7 @@ func (s *shownTo) drains(t *testing.T, ns string) {
 	}
 	wants("drain "+node+" --reason firmware --wait", 0, "no claim has one")
 	wants("status", 3, "drain of "+node+" since")
+	wants("status", 3, "device "+node+"/gpu-0000-3b-00-0: tainted: drain") // as the scheduler takes it
 	drained := strings.NewReplacer("train", "waits", "shown", "drained").Replace(shownPod)
 	apply(t, s.plane, ns, drained)
 	admin := client(t, s.plane, controlplane.Admin())

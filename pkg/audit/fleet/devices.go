@@ -84,9 +84,10 @@ func (s *State) rowDevices() {
 	for _, p := range s.Cluster.Pools() {
 		withheld := s.Cluster.Withheld(p)
 		for _, d := range p.Devices {
-			row := published(d)
+			row := published(s.tainted(d))
 			row.By = withheld[d]
 			row.resolve(s.Cluster.Holder(d.ID), unseen)
+			row.published = d // by which rows are found
 			s.devices = append(s.devices, row)
 		}
 	}
@@ -96,6 +97,22 @@ func (s *State) rowDevices() {
 		s.rows[s.devices[i].published] = i
 	}
 }
+
+// tainted returns the device with the taints of rules.
+func (s *State) tainted(d *cluster.Device) *cluster.Device {
+	own := *d
+	own.Taints = slices.Clone(d.Taints)
+	for i := range s.TaintRules {
+		spec := &s.TaintRules[i].Spec
+		if of := spec.DeviceSelector; of == nil || matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name) {
+			own.Taints = append(own.Taints, spec.Taint)
+		}
+	}
+	return &own
+}
+
+// matches reports whether a field of a rule's selector, which selects all if it is not set, selects a name.
+func matches(field *string, name string) bool { return field == nil || *field == name }
 
 // row returns the device's row; nil if no current slice has it.
 func (s *State) row(id cluster.ID) *Device {

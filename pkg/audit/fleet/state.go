@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
@@ -42,6 +43,8 @@ type State struct {
 	Components  []corev1.Pod
 	DaemonSets  []appsv1.DaemonSet
 	Deployments []appsv1.Deployment
+	// TaintRules are DeviceTaintRules, whose taints the devices have for the scheduler; nil if they were not listed.
+	TaintRules []resourceapi.DeviceTaintRule
 	// Missing has the reason for each kind that could not be listed. Answers that depend on it are unknown then, never good.
 	Missing map[Kind]string
 	// Namespace is the only one whose claims were listed; empty for all.
