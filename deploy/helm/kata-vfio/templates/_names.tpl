@@ -27,6 +27,10 @@ kata-vfio.dev/vfio
 {{ include "kata-vfio.name" . }}-bootstrap
 {{- end }}
 
+{{- define "kata-vfio.test" -}}
+{{ include "kata-vfio.name" . }}-test
+{{- end }}
+
 {{- define "kata-vfio.controller" -}}
 {{ include "kata-vfio.name" . }}-controller
 {{- end }}
