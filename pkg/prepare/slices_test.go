@@ -325,6 +325,16 @@ func (f *fifth) Set(_ context.Context, fn *plan.Function, name, value string) er
 
 func (*fifth) Agrees(_, want, now string) bool { return want == now }
 
+// TestRecordWithoutSettingsReadsBackAsItWas: Prepare of a prepared claim returns the record of the first, field by field.
+func TestRecordWithoutSettingsReadsBackAsItWas(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	first := w.mustPrepare(w.request(uid, gpu))
+	if diff := cmp.Diff(first.Plan, w.mustPrepare(w.request(uid, gpu)).Plan); diff != "" {
+		t.Errorf("Prepare again (-first +again):\n%s", diff)
+	}
+}
+
 // TestFifthProvider has its settings and activations made, kept over a restart, renewed between two sandboxes and taken back, by its
 // name alone: neither this package nor publish knows it.
 func TestFifthProvider(t *testing.T) {

@@ -32,7 +32,7 @@ func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error 
 		if rec.Kind == journal.Bound {
 			fn.Settings = nil // no tenant, no settings
 		}
-		found := make([]plan.Setting, 0, len(fn.Settings))
+		var found []plan.Setting // nil without settings, as in a record that is read back
 		for _, s := range fn.Settings {
 			keep, err := set.resolveSetting(ctx, rec, fn, &s)
 			if err != nil {
