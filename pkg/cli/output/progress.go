@@ -9,6 +9,7 @@ import (
 type Progress struct {
 	w     io.Writer
 	lines bool
+	said  string // the last line
 }
 
 // NewProgress returns one that writes to w, usually standard error.
@@ -26,7 +27,9 @@ func NewSteps(w io.Writer) *Progress { return &Progress{w: w, lines: !Is(w)} }
 func (p *Progress) Say(format string, args ...any) {
 	text := Visible(fmt.Sprintf(format, args...))
 	switch {
+	case p.lines && text == p.said: // a log has each step once, however long it takes
 	case p.lines:
+		p.said = text
 		fmt.Fprintln(p.w, text)
 	case p.w != nil:
 		fmt.Fprint(p.w, eraseLine+Shorten(text, PageWidth-1)+"…")
