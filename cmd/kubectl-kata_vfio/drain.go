@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -102,12 +103,13 @@ func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainR
 	if err != nil {
 		return nil, err
 	}
+	target = canonical(target, devices)
 	r := &drainReport{Target: target, DryRun: d.dry, Effect: string(d.effect()), Rules: []string{}}
 	rules := d.rules(target, devices)
 	for i := range rules {
 		if !d.dry {
 			if err := create(cmd.Context(), client, &rules[i]); err != nil {
-				return nil, err
+				return nil, d.halfway(r, err)
 			}
 		}
 		r.Rules = append(r.Rules, rules[i].Name)
@@ -130,6 +132,27 @@ func (s *session) drained(ctx context.Context, client lister, target string) ([]
 	return state.Together(node, device)
 }
 
+// canonical names a device by its name in the slice, however the command line did, so that undrain finds the drain by either.
+func canonical(target string, devices []fleet.Device) string {
+	node, device, single := strings.Cut(target, "/")
+	if !single || slices.ContainsFunc(devices, func(d fleet.Device) bool { return d.Name == device }) {
+		return target
+	}
+	if i := slices.IndexFunc(devices, func(d fleet.Device) bool { return strings.EqualFold(d.Address, device) }); i >= 0 {
+		return node + "/" + devices[i].Name
+	}
+	return target
+}
+
+// halfway adds to the error of a drain what it has created before.
+func (d *draining) halfway(r *drainReport, err error) error {
+	if len(r.Rules) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; %s before it: `kubectl kata-vfio undrain %s` takes them back, and another drain continues",
+		err, output.Count(len(r.Rules), "rule was created", "rules were created"), r.Target)
+}
+
 func (d *draining) effect() resourceapi.DeviceTaintEffect {
 	if d.evict {
 		return resourceapi.DeviceTaintEffectNoExecute
@@ -146,7 +169,7 @@ func (d *draining) rules(target string, devices []fleet.Device) []resourceapi.De
 		if !whole {
 			selector.Device = &devices[i].Name
 		}
-		name := drainName(selector, d.effect())
+		name := drainName(target, selector, d.effect())
 		if slices.ContainsFunc(rules, func(r resourceapi.DeviceTaintRule) bool { return r.Name == name }) {
 			continue
 		}
@@ -163,9 +186,10 @@ func (d *draining) rules(target string, devices []fleet.Device) []resourceapi.De
 	return rules
 }
 
-// drainName is the same for the same devices and effect, so that a drain can be repeated.
-func drainName(s *resourceapi.DeviceTaintSelector, effect resourceapi.DeviceTaintEffect) string {
-	text := string(effect) + " " + *s.Pool
+// drainName is the same for the same drain, so that it can be repeated, and another for each drain, so that the end of one leaves the
+// others.
+func drainName(target string, s *resourceapi.DeviceTaintSelector, effect resourceapi.DeviceTaintEffect) string {
+	text := target + " " + string(effect) + " " + *s.Pool
 	if s.Device != nil {
 		text += " " + *s.Device
 	}
@@ -173,11 +197,13 @@ func drainName(s *resourceapi.DeviceTaintSelector, effect resourceapi.DeviceTain
 	return "kata-vfio-drain-" + hex.EncodeToString(sum[:8])
 }
 
-// create creates a rule, unless it is there.
+// create creates a rule, unless it is there. Another rule of its name is an error: the devices would not be drained.
 func create(ctx context.Context, client changer, r *resourceapi.DeviceTaintRule) error {
 	switch err := client.Create(ctx, "", r.DeepCopy(), metav1.CreateOptions{FieldManager: drainManager}); {
-	case err == nil, apierrors.IsAlreadyExists(err):
+	case err == nil:
 		return nil
+	case apierrors.IsAlreadyExists(err):
+		return isThere(ctx, client, r)
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("create DeviceTaintRule %s: the API server has none of resource.k8s.io/v1 (Kubernetes 1.37); run `kata-vfio-plugin drain` on the node instead: %w", r.Name, err)
 	case apierrors.IsForbidden(err):
@@ -185,6 +211,22 @@ func create(ctx context.Context, client changer, r *resourceapi.DeviceTaintRule)
 	default:
 		return fmt.Errorf("create DeviceTaintRule %s: %w", r.Name, err)
 	}
+}
+
+// isThere checks that the rule of the name does what r would do.
+func isThere(ctx context.Context, client lister, r *resourceapi.DeviceTaintRule) error {
+	drains, err := listDrains(ctx, client)
+	if err != nil {
+		return err
+	}
+	for i := range drains {
+		have := &drains[i].Spec
+		if drains[i].Name == r.Name && equality.Semantic.DeepEqual(have.DeviceSelector, r.Spec.DeviceSelector) &&
+			have.Taint.Key == r.Spec.Taint.Key && have.Taint.Effect == r.Spec.Taint.Effect {
+			return nil
+		}
+	}
+	return fmt.Errorf("DeviceTaintRule %s exists and is not the drain's: look at it (`kubectl get devicetaintrule %s -o yaml`), delete it, and drain again", r.Name, r.Name)
 }
 
 // see notes the devices and the claims that have them.
@@ -208,19 +250,27 @@ func (s *session) awaitDrained(cmd *cobra.Command, client lister, r *drainReport
 		said = progress(cmd.ErrOrStderr(), said, strings.Join(r.Claims, ", "))
 		select {
 		case <-ctx.Done():
-			if cmd.Context().Err() != nil {
-				return context.Cause(cmd.Context())
-			}
-			return &verdictError{fmt.Sprintf("after %s, %s of %s: the rules stay; delete the pods, or use --evict", d.limit, has(len(r.Claims)), r.Target)}
+			return d.over(cmd, r)
 		case <-time.After(d.pause):
 		}
-		devices, err := s.drained(cmd.Context(), client, r.Target)
+		devices, err := s.drained(ctx, client, r.Target)
+		if ctx.Err() != nil {
+			return d.over(cmd, r)
+		}
 		if err != nil {
 			return err
 		}
 		r.see(devices)
 	}
 	return nil
+}
+
+// over says why a wait has ended: a signal, or its limit.
+func (d *draining) over(cmd *cobra.Command, r *drainReport) error {
+	if cmd.Context().Err() != nil {
+		return context.Cause(cmd.Context())
+	}
+	return &verdictError{fmt.Sprintf("after %s, %s of %s: the rules stay; delete the pods, or use --evict", d.limit, has(len(r.Claims)), r.Target)}
 }
 
 // has is "1 claim has devices", "2 claims have devices".
@@ -281,9 +331,13 @@ func (s *session) undrain(ctx context.Context, target string, dry bool) (lines [
 	if err != nil {
 		return nil, err
 	}
+	named := target
+	if devices, err := s.drained(ctx, client, target); err == nil { // a device that is gone is known by the name that it was drained by
+		named = canonical(target, devices)
+	}
 	for i := range drains {
 		r := &drains[i]
-		if r.Annotations[annotationDrainOf] != target {
+		if of := r.Annotations[annotationDrainOf]; of != target && of != named {
 			continue
 		}
 		what := "deleted DeviceTaintRule "

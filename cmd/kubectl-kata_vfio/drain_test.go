@@ -57,7 +57,7 @@ func TestDrainOfANode(t *testing.T) {
 		t.Errorf("exit code %d of the device's drain", code)
 	}
 	stdout, _, _ := ask(t, c, "status")
-	for _, want := range []string{"drain of worker-1 since", "(NoSchedule): new firmware", "drain of worker-1/0000:3b:00.0 since", "(NoExecute)"} {
+	for _, want := range []string{"drain of worker-1 since", "(NoSchedule): new firmware", "drain of worker-1/gpu-0000-3b-00-0 since", "(NoExecute)"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("status lacks %q:\n%s", want, stdout)
 		}
@@ -88,6 +88,63 @@ func TestDrainOfADevice(t *testing.T) {
 		if !strings.Contains(r, "0000-3b-00-0") {
 			t.Errorf("a rule for %s", r)
 		}
+	}
+}
+
+// TestDrainsOverlap: each has rules of its own, so that the end of one leaves the others; a device is known by its name and its address.
+func TestDrainsOverlap(t *testing.T) {
+	c := sample(t)
+	stdout, _, _ := ask(t, c, "drain", "worker-1/0000:3c:00.0", "-o", "json")
+	report := documentOf[drainReport](t, stdout)
+	i := slices.IndexFunc(report.Devices, func(d string) bool { return d != "worker-1/gpu-0000-3c-00-0" })
+	if i < 0 {
+		t.Fatalf("%q, want a pair of the GPU", report.Devices)
+	}
+	before := len(rulesIn(t, c))
+	pair := report.Devices[i]
+	if _, stderr, code := ask(t, c, "drain", pair); code != 0 || len(rulesIn(t, c)) <= before {
+		t.Errorf("drain of %s: exit code %d, %d rules, want more than %d; %s", pair, code, len(rulesIn(t, c)), before, stderr)
+	}
+	if _, stderr, code := ask(t, c, "undrain", "worker-1/gpu-0000-3c-00-0"); code != 0 || len(rulesIn(t, c)) == 0 {
+		t.Errorf("undrain by name: exit code %d, %d rules left; %s", code, len(rulesIn(t, c)), stderr)
+	}
+	if _, stderr, code := ask(t, c, "undrain", pair); code != 0 || len(rulesIn(t, c)) != 0 {
+		t.Errorf("undrain of the pair: exit code %d, rules %q; %s", code, rulesIn(t, c), stderr)
+	}
+}
+
+// TestDrainFindsAnotherRule of its name, and does not say that the device is drained.
+func TestDrainFindsAnotherRule(t *testing.T) {
+	c := sample(t)
+	if _, _, code := ask(t, c, "drain", "worker-1/gpu-0000-3b-00-0"); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	list, err := c.ResourceV1().DeviceTaintRules().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := &list.Items[0]
+	changed.Spec.DeviceSelector.Device = new("another")
+	if _, err := c.ResourceV1().DeviceTaintRules().Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, stderr, code := ask(t, c, "drain", "worker-1/gpu-0000-3b-00-0"); code != 1 || !strings.Contains(stderr, "is not the drain's") || strings.Contains(stdout, "is drained") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+// TestDrainedDevicesAreNotTested: a claim would not get them.
+func TestDrainedDevicesAreNotTested(t *testing.T) {
+	c := testedCluster(t, wellDone())
+	args := []string{"test", "--class", "vf.kata-vfio.dev", "--dry-run"}
+	if stdout, _, code := ask(t, c, args...); code != 0 || !strings.Contains(stdout, "worker-1") {
+		t.Fatalf("before: exit code %d:\n%s", code, stdout)
+	}
+	if _, stderr, code := ask(t, c, "drain", "worker-1"); code != 0 {
+		t.Fatalf("drain: exit code %d: %s", code, stderr)
+	}
+	if stdout, _, _ := ask(t, c, args...); strings.Contains(stdout, "worker-1") {
+		t.Errorf("drained devices would be tested:\n%s", stdout)
 	}
 }
 

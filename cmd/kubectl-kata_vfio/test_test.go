@@ -140,7 +140,7 @@ func needsNoMore(t *testing.T, c *fake.Clientset) {
 	if err := yaml.UnmarshalStrict(text, &role); err != nil || len(role.Rules) == 0 {
 		t.Fatalf("the README's Role: %+v, %v", role.Rules, err)
 	}
-	granted := map[string]bool{"list resourceslices": true, "list resourceclaims": true, "get deviceclasses": true} // by kata-vfio-view
+	granted := map[string]bool{"list resourceslices": true, "list resourceclaims": true, "list devicetaintrules": true, "get deviceclasses": true} // by kata-vfio-view
 	for _, r := range role.Rules {
 		for _, verb := range r.Verbs {
 			granted[verb+" "+strings.Join(r.Resources, " ")] = true

@@ -123,6 +123,7 @@ func (r *testRun) refuses(ctx context.Context, check string, pod *corev1.Pod) er
 		r.result.add(check, failed, "the time is over")
 		return nil
 	}
+	r.pods = append(r.pods, pod.Name) // before: the answer may be lost, and the pod there
 	text, err := r.create(ctx, pod)
 	if text != "" {
 		r.result.add(check, r.byPolicy(text), text)
@@ -130,7 +131,6 @@ func (r *testRun) refuses(ctx context.Context, check string, pod *corev1.Pod) er
 	if text != "" || err != nil {
 		return err
 	}
-	r.pods = append(r.pods, pod.Name)
 	for {
 		var p corev1.Pod
 		if err := r.client.Get(ctx, r.objects.namespace, pod.Name, &p); err != nil && ctx.Err() == nil {

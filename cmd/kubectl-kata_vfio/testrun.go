@@ -29,7 +29,7 @@ func (s *session) test(cmd *cobra.Command, t *podTest) (*testReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := t.targets(cmd.Context(), s, client)
+	found, err := t.targets(cmd, s, client)
 	if err != nil || t.dry {
 		return found.report(), err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,12 +26,14 @@ type targets struct {
 }
 
 // targets finds the nodes that have a free device of the class. The error is a [fleet.NotFoundError] if there is none.
-func (t *podTest) targets(ctx context.Context, s *session, client lister) (*targets, error) {
+func (t *podTest) targets(cmd *cobra.Command, s *session, client lister) (*targets, error) {
+	ctx := cmd.Context()
 	w := want{needs: []fleet.Kind{fleet.Slices, fleet.Claims}, node: t.node, now: s.now}
 	state, err := w.read(ctx, client)
 	if err != nil {
 		return nil, err
 	}
+	state.TaintRules = taintRules(cmd, client)
 	var class resourceapi.DeviceClass
 	switch err := client.Get(ctx, "", t.class, &class); {
 	case apierrors.IsNotFound(err):
