@@ -18,8 +18,8 @@ type Provider interface {
 	Read(ctx context.Context, fn *plan.Function, name string) (string, error)
 	// Set has the kernel, or another program, put the value in force. The caller reads it back.
 	Set(ctx context.Context, fn *plan.Function, name, value string) error
-	// Agrees reports whether a value that Read returned is what Set was asked for: a device may round values.
-	Agrees(name, want, now string) bool
+	// Accepts reports whether a value that Read returned right after Set is what the device makes of the wanted one: it may round.
+	Accepts(name, want, now string) bool
 }
 
 // UnsettableError says that a provider can't set a value of a function: a claim that needs the value is refused.

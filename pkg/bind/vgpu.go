@@ -47,7 +47,7 @@ func (v *VGPU) Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) 
 				"a GPU that has vGPUs of another size offers no other type until they end",
 		)
 	}
-	s.Want = id + " " + s.Want
+	s.Want = id
 	return nil
 }
 
@@ -65,16 +65,11 @@ func (v *VGPU) Read(_ context.Context, fn *plan.Function, name string) (string, 
 
 // Set implements [Provider]. A type that is not creatable is an error of the write, and the value stays 0.
 func (v *VGPU) Set(ctx context.Context, fn *plan.Function, name, value string) error {
-	id, _, _ := strings.Cut(value, " ")
-	return v.kernel.Write(ctx, control.VGPUType(fn.Address, name, id))
+	return v.kernel.Write(ctx, control.VGPUType(fn.Address, name, value))
 }
 
-// Agrees implements [Provider]: it compares the numbers.
-func (v *VGPU) Agrees(_, want, now string) bool {
-	w, _, _ := strings.Cut(want, " ")
-	n, _, _ := strings.Cut(now, " ")
-	return w == n
-}
+// Accepts implements [Provider].
+func (*VGPU) Accepts(_, want, now string) bool { return want == now }
 
 func vgpuDirectory(fn *plan.Function) string { return sysfs.FunctionPath(fn.Address) + "/nvidia" }
 

@@ -69,13 +69,18 @@ func (x *Xe) Read(_ context.Context, fn *plan.Function, name string) (string, er
 	return text, nil
 }
 
-// missingProfile says that the kernel does not have a value.
+// missingProfile says that the kernel does not have a value. The bounds of time are set also if the node config does not name them.
 func missingProfile(name string) error {
-	since := "Linux 6.19"
-	if name == plan.XeMemory {
-		since = "Linux 7.0, and a discrete GPU"
+	text := "driver xe has no " + name + " for this VF: this kernel, or this GPU, does not have it"
+	switch name {
+	case plan.XeExecQuantum, plan.XePreemptTimeout:
+		return unsettable(text+", and without it the slice has the GPU without end",
+			"use a kernel whose xe has sriov_admin in the PF's directory, or set `allowUnisolated: true` in a DeviceClass whose tenants may do that, and leave "+
+				"execQuantumMs and preemptTimeoutUs out of gpuSlices")
+	case plan.XeMemory:
+		return unsettable(text, "use Linux 7.0 and a discrete GPU, or leave memoryMiB out of gpuSlices in the node config")
 	}
-	return unsettable("driver xe has no "+name+" for this VF", "use "+since+", or leave the value out of gpuSlices in the node config")
+	return unsettable(text, "leave priority out of gpuSlices in the node config")
 }
 
 // chosen returns the word in brackets: "low" of "[low] normal".
@@ -97,9 +102,9 @@ func (x *Xe) Set(ctx context.Context, fn *plan.Function, name, value string) err
 	return x.kernel.Write(ctx, control.XeValue(fn.Address, dir, name, value))
 }
 
-// Agrees implements [Provider]. The firmware rounds times and memory: the kernel does not say how, so a value that differs by
-// up to an eighth agrees, and "no limit" agrees with itself only.
-func (x *Xe) Agrees(name, want, now string) bool {
+// Accepts implements [Provider]. The firmware rounds times and memory: the kernel does not say how, so a value that differs by
+// up to an eighth is accepted, and "no limit" for itself only.
+func (x *Xe) Accepts(name, want, now string) bool {
 	if name == plan.XePriority || want == now {
 		return want == now
 	}

@@ -118,7 +118,7 @@ func (n *Node) functionsByNode() map[string][]pci.Address {
 	nodes := map[string][]pci.Address{}
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
-		if !isVFIO(f) && !f.Locked {
+		if !f.OnVFIO() && !f.Locked {
 			continue
 		}
 		for _, node := range vfioNodes(f) {

@@ -165,7 +165,7 @@ func (w *warming) isFree(f *device.Function) bool {
 // isReady reports whether a free function is ready: a claim of it changes no driver and resets nothing.
 func (w *warming) isReady(f *device.Function) bool {
 	rec := w.bound[f.Address]
-	return rec != nil && rec.State == journal.Prepared && has(rec, w.node.Snapshot) && device.IsVFIO(f.Driver) && !w.needsReset(rec)
+	return rec != nil && rec.State == journal.Prepared && has(rec, w.node.Snapshot) && f.OnVFIO() && !w.needsReset(rec)
 }
 
 // has reports whether a record's functions are all there.

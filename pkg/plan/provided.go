@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -26,7 +28,7 @@ const (
 	XeMemory         = "vram_quota"
 )
 
-// VGPUType is the setting of ProviderVGPU. Its values are a type's number and name, "1428 NVIDIA H200X-141C", or "0".
+// VGPUType is the setting of ProviderVGPU. Its values are a type's number, or "0"; a plan that is only shown has the type's name.
 const VGPUType = "current_vgpu_type"
 
 // Without bounds, work of one slice keeps the others from the GPU for as long as it likes: the kernel's default is 0, "no limit". These
@@ -68,35 +70,43 @@ func (c *candidate) xeSlice() ([]Setting, *rule.Verdict) {
 	if c.choice.Slice == nil || c.f.VF == nil || c.f.Vendor != pci.VendorIntel {
 		return nil, nil
 	}
+	endless := c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated // the class accepts a slice without a bound
 	if pf, ok := c.node.Snapshot.Function(c.f.VF.PF); !ok || pf.Driver != "xe" {
-		if c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
-			return nil, nil // the class accepts a slice without a bound
+		if endless {
+			return nil, nil
 		}
 		return nil, c.withoutXe(pf)
 	}
-	set := func(name, want string) Setting { return Setting{Provider: ProviderXe, Name: name, Want: want} }
-	bounded := func(name string, configured *int, standard int) Setting {
-		if configured != nil {
-			return set(name, strconv.Itoa(*configured))
+	of := cmp.Or(c.choice.Slice.Intel, &v1alpha1.IntelSlices{})
+	var all []Setting
+	for _, bound := range []struct {
+		name       string
+		configured *int
+		standard   int
+	}{
+		{XeExecQuantum, of.ExecQuantumMs, defaultExecQuantumMs},
+		{XePreemptTimeout, of.PreemptTimeoutUs, defaultPreemptTimeoutUs},
+	} {
+		switch {
+		case bound.configured != nil:
+			all = append(all, xeSetting(bound.name, strconv.Itoa(*bound.configured)))
+		case !endless:
+			s := xeSetting(bound.name, strconv.Itoa(bound.standard))
+			s.Replaces = new("0") // a bound that an operator has set stays
+			all = append(all, s)
 		}
-		s := set(name, strconv.Itoa(standard))
-		s.Replaces = new("0")
-		return s
-	}
-	of := c.choice.Slice.Intel
-	if of == nil {
-		return []Setting{bounded(XeExecQuantum, nil, defaultExecQuantumMs), bounded(XePreemptTimeout, nil, defaultPreemptTimeoutUs)}, nil
-	}
-	all := []Setting{
-		bounded(XeExecQuantum, of.ExecQuantumMs, defaultExecQuantumMs), bounded(XePreemptTimeout, of.PreemptTimeoutUs, defaultPreemptTimeoutUs),
 	}
 	if of.Priority != "" {
-		all = append(all, set(XePriority, strings.ToLower(string(of.Priority))))
+		all = append(all, xeSetting(XePriority, strings.ToLower(string(of.Priority))))
 	}
 	if of.MemoryMiB != nil {
-		all = append(all, set(XeMemory, strconv.Itoa(*of.MemoryMiB<<20)))
+		all = append(all, xeSetting(XeMemory, strconv.Itoa(*of.MemoryMiB<<20)))
 	}
 	return all, nil
+}
+
+func xeSetting(name, want string) Setting {
+	return Setting{Provider: ProviderXe, Name: name, Want: want}
 }
 
 // withoutXe refuses a slice whose time nobody bounds. pf is nil if the node does not have it.
@@ -107,7 +117,7 @@ func (c *candidate) withoutXe(pf *device.Function) *rule.Verdict {
 	}
 	return c.mate(c.f, rule.UnsupportedSetting,
 		fmt.Sprintf("%s is a slice of GPU %s, which %s has, and only driver xe can bound the time that a slice has the GPU", c.f.Address, c.f.VF.PF, driver),
-		"bind the GPU to xe (Linux 6.17 or later), or exclude its VFs by a rule of the node config")
+		"bind the GPU to xe, or exclude its VFs by a rule of the node config")
 }
 
 // isVGPU reports whether f is a VF that the node config gives a vGPU type.

@@ -9,6 +9,8 @@ type Setting struct {
 	// Name and Want are what is set, and to what, in the provider's words.
 	Name string `json:"name"`
 	Want string `json:"want"`
+	// Applied is the value that was read back after Want was set, which the device may have rounded; empty before.
+	Applied string `json:"applied,omitempty"`
 	// Found is the value that Prepare found, and that is set again after the claim; empty in a plan that is only shown.
 	Found string `json:"found,omitempty"`
 	// Replaces is the only value that Want may replace; nil for any. If Prepare finds another one, it leaves out a setting of a
@@ -19,10 +21,15 @@ type Setting struct {
 	Activation bool `json:"activation,omitempty"`
 }
 
+// IsWanted reports whether a value is the wanted one, or what the device has made of it.
+func (s *Setting) IsWanted(now string) bool {
+	return now == s.Want || s.Applied != "" && now == s.Applied
+}
+
 // SetStep returns the step that brings the setting s of fn from one value to another.
 func (fn *Function) SetStep(s *Setting, from, to string) Step {
 	return Step{
-		Operation: Set, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver,
+		Operation: SetValue, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver,
 		Provider: s.Provider, Setting: s.Name, Value: to, Former: from,
 	}
 }

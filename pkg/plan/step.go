@@ -9,7 +9,7 @@ import (
 // Op is the operation of a step.
 type Op string
 
-// Operations. Unbind, Override, Probe and Set are steps with an inverse.
+// Operations. Unbind, Override, Probe and SetValue are steps with an inverse.
 const (
 	// Load loads the kernel module Value, or those that serve the modalias
 	// Value ("pci:v..."); it concerns no single function and is not undone.
@@ -24,8 +24,8 @@ const (
 	Reset Op = "reset"
 	// ConfigureVF makes the PF set Value on its VF.
 	ConfigureVF Op = "impose"
-	// Set has a provider bring Setting from Former to Value; see [Setting].
-	Set Op = "set"
+	// SetValue has a provider bring Setting from Former to Value; see [Setting].
+	SetValue Op = "setValue"
 	// TakeAddress takes the addresses of a VF from the pool Value, and
 	// ReturnAddress returns them.
 	TakeAddress   Op = "takeAddress"
@@ -45,7 +45,7 @@ type Step struct {
 	Value string `json:"value,omitempty"`
 	// Former is the override, or the value of a provider's setting, that Value replaces.
 	Former string `json:"former,omitempty"`
-	// Provider and Setting name what a Set changes.
+	// Provider and Setting name what a SetValue changes.
 	Provider string `json:"provider,omitempty"`
 	Setting  string `json:"setting,omitempty"`
 	// Set is the reset set of a Reset.
@@ -62,8 +62,8 @@ func (s Step) Inverse() (Step, bool) {
 		inv.Operation = Unbind
 	case Override:
 		inv.Operation, inv.Value, inv.Former = Override, s.Former, s.Value
-	case Set:
-		inv.Operation, inv.Value, inv.Former = Set, s.Former, s.Value
+	case SetValue:
+		inv.Operation, inv.Value, inv.Former = SetValue, s.Former, s.Value
 		inv.Provider, inv.Setting = s.Provider, s.Setting
 	default:
 		return Step{}, false
@@ -89,7 +89,7 @@ func (s Step) String() string {
 		return fmt.Sprintf("reset %s by %s", s.Address, s.Value)
 	case ConfigureVF:
 		return fmt.Sprintf("have the PF of %s set %s", s.Address, s.Value)
-	case Set:
+	case SetValue:
 		return fmt.Sprintf("set %s of %s to %s (%s)", s.Setting, s.Address, s.Value, s.Provider)
 	case TakeAddress:
 		return fmt.Sprintf("take addresses for %s from pool %s", s.Address, s.Value)

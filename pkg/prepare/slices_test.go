@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,57 @@ func TestSliceOfIntelIsBounded(t *testing.T) {
 	}
 }
 
+// TestSliceOfIntelGetsTheVeryValue: a value that is near the wanted one is not in force, and a rounded one is not set again.
+func TestSliceOfIntelGetsTheVeryValue(t *testing.T) {
+	w, pf, vfs := withXe(t, &v1alpha1.IntelSlices{MemoryMiB: new(8191)})
+	const near, rounded = 8000 << 20, "8589934592"
+	w.k.SetFile(pf, sysfstest.XeValue(1, plan.XeMemory), strconv.Itoa(near))
+	w.mustPrepare(w.request(uid, vfs[0]))
+	if got := w.xe(pf, 1, plan.XeMemory); got != rounded {
+		t.Errorf("vram_quota is %s, want %s: 8191 MiB rounded up", got, rounded)
+	}
+	before := len(w.k.Writes())
+	w.mustPrepare(w.request(uid, vfs[0])) // may be repeated while a VM runs
+	for _, write := range w.k.Writes()[before:] {
+		t.Errorf("a prepared claim writes %s to %s again", write.Value, write.Path)
+	}
+	w.mustUnprepare(uid)
+	if got := w.xe(pf, 1, plan.XeMemory); got != strconv.Itoa(near) {
+		t.Errorf("after Unprepare vram_quota is %s, want %d as found", got, near)
+	}
+}
+
+// TestSliceOfIntelOnAnOlderKernel is refused unless the class accepts a slice without a bound.
+func TestSliceOfIntelOnAnOlderKernel(t *testing.T) {
+	w, pf, vfs := withXe(t, nil)
+	for _, name := range []string{plan.XeExecQuantum, plan.XePreemptTimeout} {
+		if err := w.k.RemoveFile(pf, sysfstest.XeValue(1, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := w.request(uid, vfs[0])
+	_, err := w.plugin(nil).Prepare(t.Context(), req)
+	says(t, err, "the slice has the GPU without end", "allowUnisolated")
+	req.Devices[0].VFIO.AllowUnisolated = new(true)
+	w.mustPrepare(req)
+}
+
+// TestWarmVGPU is reset once, and is ready then.
+func TestWarmVGPU(t *testing.T) {
+	w, vfs := withVGPUs(t)
+	w.node.Devices[0].Warm = v1alpha1.Share{Amount: 1}
+	w.node.GPUSlices[0].NVIDIA.Instances = 1
+	w.keepWarm()
+	w.keepWarm()
+	if resets := w.k.Resets(); len(resets) != 1 {
+		t.Errorf("%d resets of %s, want one: %v", len(resets), vfs[0], resets)
+	}
+	w.mustPrepare(w.request(uid, vfs[0]))
+	if got := w.k.ReadFile(vfs[0], vgpuFile); got != "1428" {
+		t.Errorf("type %q, want 1428", got)
+	}
+}
+
 // TestSliceThatCannotHaveItsSettings is refused, and nothing is left of the try.
 func TestSliceThatCannotHaveItsSettings(t *testing.T) {
 	w, pf, vfs := withXe(t, &v1alpha1.IntelSlices{MemoryMiB: new(2048)})
@@ -165,7 +217,7 @@ func TestVGPU(t *testing.T) {
 	w.mustHandOver("first")
 	mark := len(w.events)
 	w.mustHandOver("second")
-	want := []key{{plan.Set, vfs[1], "0"}, {plan.Reset, vfs[1], "flr"}, {plan.Set, vfs[1], "1428 NVIDIA H200X-35C"}}
+	want := []key{{plan.SetValue, vfs[1], "0"}, {plan.Reset, vfs[1], "flr"}, {plan.SetValue, vfs[1], "1428"}}
 	if diff := cmp.Diff(want, w.executed(mark), cmp.AllowUnexported(key{})); diff != "" {
 		t.Errorf("between two sandboxes (-want +got):\n%s", diff)
 	}
@@ -323,7 +375,7 @@ func (f *fifth) Set(_ context.Context, fn *plan.Function, name, value string) er
 	return nil
 }
 
-func (*fifth) Agrees(_, want, now string) bool { return want == now }
+func (*fifth) Accepts(_, want, now string) bool { return want == now }
 
 // TestRecordWithoutSettingsReadsBackAsItWas: Prepare of a prepared claim returns the record of the first, field by field.
 func TestRecordWithoutSettingsReadsBackAsItWas(t *testing.T) {

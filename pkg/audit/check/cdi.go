@@ -11,6 +11,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -76,7 +77,7 @@ func reach(n *facts.Node, s *facts.Spec) []pci.Address {
 	var devices []pci.Address
 	for _, g := range n.Gives(s) {
 		if g.Mount && slices.Contains([]string{"/dev", "/dev/vfio", "/dev/vfio/devices"}, g.Path) {
-			devices = append(devices, addresses(functionsWhere(n, onVFIODriver))...)
+			devices = append(devices, addresses(functionsWhere(n, (*device.Function).OnVFIO))...)
 		}
 		devices = append(devices, n.Behind(g.Path)...)
 	}

@@ -188,7 +188,7 @@ func inUse(n *facts.Node, rec *journal.Record, a pci.Address) (string, facts.Fac
 		return "it is held by " + held[0].Process.String(), held[0].Fact()
 	}
 	f, ok := n.Snapshot.Function(a)
-	if ok && n.IsThisBoot(rec) && f.Driver != "" && !onVFIODriver(f) {
+	if ok && n.IsThisBoot(rec) && f.Driver != "" && !f.OnVFIO() {
 		return "the node uses it with driver " + f.Driver, driverFact(f)
 	}
 	return "", facts.Fact{}

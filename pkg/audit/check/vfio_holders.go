@@ -46,7 +46,7 @@ func judgeHoldings(n *facts.Node, what string, wrong func(*facts.OpenHandle) Ans
 }
 
 func anyOnVFIO(n *facts.Node) bool {
-	return slices.ContainsFunc(n.Snapshot.Functions, func(f device.Function) bool { return device.IsVFIO(f.Driver) || f.Locked })
+	return slices.ContainsFunc(n.Snapshot.Functions, func(f device.Function) bool { return f.OnVFIO() || f.Locked })
 }
 
 func holdersAreVMMs(n *facts.Node) Answer {

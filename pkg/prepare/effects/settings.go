@@ -106,6 +106,9 @@ func (set *Set) makeSettings(ctx context.Context, rec *journal.Record, activatio
 				return err
 			}
 			changed = changed || is.changed
+			if rec.State == journal.Preparing { // later, the record's own copy has it
+				s.Applied = is.value
+			}
 			d.Provided = append(d.Provided, ledger.Provided{By: s.Provider, Name: s.Name, Value: is.value})
 		}
 		if len(d.Provided) > 0 {
@@ -166,17 +169,18 @@ func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function,
 // putValue sets a value unless it is in force, and reads it back. It does not touch an activation that another program has changed.
 func putValue(ctx context.Context, p bind.Provider, fn *plan.Function, s *plan.Setting, to string) (inForce, error) {
 	now, err := p.Read(ctx, fn, s.Name)
-	if err != nil || p.Agrees(s.Name, to, now) {
+	// Only the very value, or what the device has made of it, is in force: a value that is near may be another one.
+	if err != nil || now == to || to == s.Want && s.IsWanted(now) {
 		return inForce{value: now}, err
 	}
-	if s.Activation && !p.Agrees(s.Name, s.Want, now) && !p.Agrees(s.Name, s.Found, now) {
+	if s.Activation && now != s.Found && !s.IsWanted(now) {
 		return inForce{}, &ForeignValueError{Name: s.Name, Now: now, Want: s.Want, Found: s.Found}
 	}
 	if err := p.Set(ctx, fn, s.Name, to); err != nil {
 		return inForce{}, err
 	}
 	now, err = p.Read(ctx, fn, s.Name)
-	if err == nil && !p.Agrees(s.Name, to, now) {
+	if err == nil && !p.Accepts(s.Name, to, now) {
 		err = fmt.Errorf("it reads %q after %q was set", now, to)
 	}
 	return inForce{value: now, changed: true}, err
