@@ -50,20 +50,29 @@ func (r *sliceRule) names(gpu *device.Function) bool {
 	return among(r.Match.Vendors, gpu.Vendor) && among(r.Match.Devices, gpu.Device) && among(r.Match.Addresses, gpu.Address)
 }
 
-// sliceProblems returns the rules that match no GPU of the node.
+// sliceProblems returns the rules that match no GPU of the node, or that have settings for a vendor of which they match none:
+// those settings have no effect.
 func (set *rules) sliceProblems(s *device.Snapshot) []rule.Verdict {
 	var all []rule.Verdict
 	for i := range set.slices {
 		r := &set.slices[i]
-		hit := false
+		vendors := map[pci.ID]bool{}
 		for j := range s.Functions {
-			f := &s.Functions[j]
-			hit = hit || f.Type == device.GPU && r.names(f)
+			if f := &s.Functions[j]; f.Type == device.GPU && r.names(f) {
+				vendors[f.Vendor] = true
+			}
 		}
-		if !hit {
-			all = append(all, problem(
-				r.label, "matches no GPU of this node", "correct or remove the rule; kata-vfio-audit devices lists the node's functions",
-			))
+		what := ""
+		switch {
+		case len(vendors) == 0:
+			what = "matches no GPU of this node"
+		case r.NVIDIA != nil && !vendors[pci.VendorNVIDIA]:
+			what = "has nvidia, and matches no GPU of NVIDIA"
+		case r.Intel != nil && !vendors[pci.VendorIntel]:
+			what = "has intel, and matches no GPU of Intel"
+		}
+		if what != "" {
+			all = append(all, problem(r.label, what, "correct or remove the rule; kata-vfio-audit devices lists the node's functions"))
 		}
 	}
 	return all

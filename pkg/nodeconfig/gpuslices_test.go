@@ -52,7 +52,10 @@ func TestGPUIsNeverSlicedByDefault(t *testing.T) {
 		"its GPU by address":     {&v1alpha1.NodeConfig{Devices: byType, GPUSlices: slice(v1alpha1.GPUMatch{Addresses: []pci.Address{gpu}})}, "", ""},
 		"another GPU":            {&v1alpha1.NodeConfig{Devices: byType, GPUSlices: slice(v1alpha1.GPUMatch{Vendors: []pci.ID{0x1002}, Devices: []pci.ID{0x74a5}})}, codes.GPUNotSliced, "gpuSlices rule 1 (amd) matches no GPU of this node"},
 		"a NIC":                  {&v1alpha1.NodeConfig{Devices: byType, GPUSlices: slice(v1alpha1.GPUMatch{Vendors: []pci.ID{0x8086}})}, codes.GPUNotSliced, "gpuSlices rule 1 (amd) matches no GPU of this node"},
-		"no rule for the VF":     {&v1alpha1.NodeConfig{GPUSlices: slice(v1alpha1.GPUMatch{Vendors: []pci.ID{0x1002}})}, codes.NotOurs, ""},
+		"another vendor's settings": {&v1alpha1.NodeConfig{Devices: byType, GPUSlices: []v1alpha1.GPUSliceRule{{
+			Match: v1alpha1.GPUMatch{Vendors: []pci.ID{0x1002}}, Intel: &v1alpha1.IntelSlices{},
+		}}}, "", "gpuSlices rule 1 has intel, and matches no GPU of Intel"},
+		"no rule for the VF": {&v1alpha1.NodeConfig{GPUSlices: slice(v1alpha1.GPUMatch{Vendors: []pci.ID{0x1002}})}, codes.NotOurs, ""},
 	} {
 		s, gpuVF, nicVF := slicedNode(t)
 		sel := nodeconfig.Select(c.cfg, s)
