@@ -16,7 +16,7 @@ import (
 const minProduct = 12
 
 // WriteTable writes one line for each function and then, the worst last, the fixes for those that are not
-// isolated. It keeps to the style's width, and on a terminal leaves out what has no room.
+// isolated. Names are shortened to the style's width, and a terminal that is too narrow lacks the least important columns.
 func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
 	cols, left := within(narrow(), rows, style.Terminal)

@@ -271,14 +271,6 @@ type Device struct {
 	Isolation *Isolation `json:"isolation,omitempty"`
 }
 
-// Provided is one value that was set for a function: which part of the plugin set it ("xe"), its name there ("exec_quantum_ms"), and
-// the value.
-type Provided struct {
-	By    string `json:"by"`
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
 // Isolation is the verdict on a device (see [isolation.Judge]) and its evidence: what the kernel's files and the ports'
 // ACS and ATS registers showed.
 type Isolation struct {

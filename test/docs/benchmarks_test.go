@@ -30,6 +30,11 @@ func TestTablesHaveTheBenchmarks(t *testing.T) {
 			continue
 		}
 		for _, m := range name.FindAllStringSubmatch(cells[1], -1) {
+			for _, dir := range strings.Split(cells[2], "`") {
+				if strings.Contains(dir, "/") && !slices.Contains(exist[m[1]], dir) {
+					t.Errorf("test/bench/README.md lists %s in %s, which does not have it", m[1], dir)
+				}
+			}
 			exist[m[1]] = slices.DeleteFunc(exist[m[1]], func(dir string) bool { return strings.Contains(cells[2], "`"+dir+"`") })
 		}
 	}
