@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,5 +37,28 @@ func TestForward(t *testing.T) {
 `
 	if got := forward.FindStringSubmatch(usernet); len(got) != 2 || got[1] != "45541" {
 		t.Errorf("the port found is %q", got)
+	}
+}
+
+func TestLostTimerIsFound(t *testing.T) {
+	const stalled = "[   23.6] rcu: rcu_preempt kthread timer wakeup didn't happen for 5251 jiffies! g-1147 f0x0\r\n[   23.7] rcu: stack"
+	m := &Machine{dir: t.TempDir()}
+	for _, tt := range []struct{ console, want string }{
+		{"", ""},
+		{"rcu: rcu_preempt self-detected stall on CPU", ""},
+		{stalled, "a processor lost its timer: kthread timer wakeup didn't happen for 5251 jiffies! g-1147 f0x0"},
+	} {
+		if tt.console != "" {
+			if err := os.WriteFile(filepath.Join(m.dir, consoleFile), []byte(tt.console), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := ""
+		if err := m.lostTimer(); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("console %q: got %q, want %q", tt.console, got, tt.want)
+		}
 	}
 }

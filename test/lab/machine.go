@@ -19,7 +19,7 @@ import (
 // ErrLost is a machine that ended by itself, by a panic of its kernel or QEMU's end, or was ended since it hung.
 var ErrLost = errors.New("the lab machine is lost")
 
-// Limits of a boot: about ten seconds are usual, and one boot in a handful hangs under emulation for good.
+// Limits of a boot: about ten seconds are usual, and now and then a boot hangs under emulation for good.
 const (
 	bootLimit    = 90 * time.Second
 	bootAttempts = 3
