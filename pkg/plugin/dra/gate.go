@@ -19,9 +19,9 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -118,14 +118,14 @@ func (g *Gate) admitHandler(ctx context.Context, req *claim.Request, pod *corev1
 // admitSpec refuses a pod that asks for devices outside of its claims. Package nri refuses it too, but only after a VM booted for
 // each attempt.
 func (g *Gate) admitSpec(req *claim.Request, pod *corev1.Pod) error {
-	if refused := podpolicy.Annotations(pod.Annotations, true); refused != nil {
+	if refused := cdi.CheckAnnotations(pod.Annotations, true); refused != nil {
 		return refuse(req, refused.Code, "pod "+pod.Name+": "+refused.Text, refused.Fix)
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.HostPath == nil {
 			continue
 		}
-		if refused := podpolicy.HostPath(v.HostPath.Path); refused != nil {
+		if refused := cdi.CheckHostPath(v.HostPath.Path); refused != nil {
 			return refuse(req, refused.Code, "pod "+pod.Name+": "+refused.Text, refused.Fix)
 		}
 	}

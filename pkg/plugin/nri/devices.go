@@ -11,9 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 // containerDevices is everything that can give a container a device, whoever added it to the spec.
@@ -81,7 +79,7 @@ func (g *containerDevices) vfioNodes(majors []int64) []node {
 	var nodes []node
 	for _, d := range g.devices {
 		n := node{path: path.Clean("/" + d.GetPath()), char: isChar(d.GetType()), major: d.GetMajor(), minor: d.GetMinor()}
-		if podpolicy.IsVFIO(d.GetPath()) || podpolicy.IsVFIO(n.path) || n.char && isVFIONumber(majors, n.major, n.minor) {
+		if cdi.IsVFIO(d.GetPath()) || cdi.IsVFIO(n.path) || n.char && isVFIONumber(majors, n.major, n.minor) {
 			nodes = append(nodes, n)
 		}
 	}
@@ -136,7 +134,7 @@ func isVFIONumber(majors []int64, major, minor int64) bool {
 type Kernel struct {
 	FS *sysfs.FS
 	// Files finds the sources of mounts; see [NewFinder].
-	Files *nodefile.Finder
+	Files *SourceFinder
 }
 
 // sourcesLimit bounds the look at the sources of all mounts of a container. The runtime waits for two seconds, for this
@@ -144,12 +142,12 @@ type Kernel struct {
 const sourcesLimit = 500 * time.Millisecond
 
 // NewFinder returns a finder for a [Kernel] of the node with the root, "/" on a live node.
-func NewFinder(root string) *nodefile.Finder {
-	return nodefile.New(path.Join(root, nodefile.InitRoot), sourcesLimit)
+func NewFinder(root string) *SourceFinder {
+	return NewSourceFinder(path.Join(root, initRoot), sourcesLimit)
 }
 
 // Devices asks the kernel what the paths lead to from the root of the node's first process.
-func (k Kernel) Devices(namespace string, paths []string) (map[string]nodefile.Device, error) {
+func (k Kernel) Devices(namespace string, paths []string) (map[string]DeviceNode, error) {
 	return k.Files.Devices(namespace, paths)
 }
 

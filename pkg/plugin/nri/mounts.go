@@ -10,9 +10,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 // mounts decides on the mounts from the host.
@@ -35,11 +34,11 @@ func (k *check) mounts() *rule.Verdict {
 func exposed(m *api.Mount) *rule.Verdict {
 	switch source := m.GetSource(); {
 	case strings.EqualFold(m.GetType(), "devtmpfs"):
-		return podpolicy.HostPath("/dev")
+		return cdi.CheckHostPath("/dev")
 	case !strings.HasPrefix(source, "/"):
 		return nil // a file system without a path: proc, tmpfs
 	default:
-		return podpolicy.HostPath(source)
+		return cdi.CheckHostPath(source)
 	}
 }
 
@@ -89,7 +88,7 @@ func (g *containerDevices) findMount(at *fs.PathError) *api.Mount {
 }
 
 // has reports whether the container gets a device, under any path.
-func (g *containerDevices) has(d nodefile.Device) bool {
+func (g *containerDevices) has(d DeviceNode) bool {
 	return slices.ContainsFunc(g.devices, func(own *api.LinuxDevice) bool {
 		kind := d.Block && own.GetType() == "b" || !d.Block && isChar(own.GetType())
 		return kind && own.GetMajor() == int64(d.Major) && own.GetMinor() == int64(d.Minor)
@@ -97,7 +96,7 @@ func (g *containerDevices) has(d nodefile.Device) bool {
 }
 
 // deviceMount refuses the mount of a device node. The number is for the log: it is the node's.
-func (k *check) deviceMount(m *api.Mount, d nodefile.Device) *rule.Verdict {
+func (k *check) deviceMount(m *api.Mount, d DeviceNode) *rule.Verdict {
 	kind := "character"
 	if d.Block {
 		kind = "block"
@@ -114,7 +113,7 @@ func (k *check) deviceMount(m *api.Mount, d nodefile.Device) *rule.Verdict {
 func (k *check) unseen(m *api.Mount, err error) *rule.Verdict {
 	why := "can't be read"
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, nodefile.ErrBusy):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ErrBusy):
 		why = "did not answer in time"
 	case errors.Is(err, fs.ErrNotExist):
 		why = "does not exist on the node"

@@ -13,19 +13,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/rule/ruletest"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 // host is a node whose paths lead to devices, or that does not answer for one.
 type host struct {
 	nri.Kernel
-	devices map[string]nodefile.Device
+	devices map[string]nri.DeviceNode
 	err     error
 	asked   []string
 	tenants []string
 }
 
-func (h *host) Devices(tenant string, paths []string) (map[string]nodefile.Device, error) {
+func (h *host) Devices(tenant string, paths []string) (map[string]nri.DeviceNode, error) {
 	h.asked, h.tenants = append(h.asked, paths...), append(h.tenants, tenant)
 	return h.devices, h.err
 }
@@ -112,10 +111,10 @@ func TestRefusedMountIsNamed(t *testing.T) {
 		host host
 		want string
 	}{
-		"a device node": {host{devices: map[string]nodefile.Device{source: {Block: true, Major: 253, Minor: 7}}}, "a block device node"},
-		"another":       {host{devices: map[string]nodefile.Device{source: {Major: 10, Minor: 7}}}, "a character device node"},
+		"a device node": {host{devices: map[string]nri.DeviceNode{source: {Block: true, Major: 253, Minor: 7}}}, "a block device node"},
+		"another":       {host{devices: map[string]nri.DeviceNode{source: {Major: 10, Minor: 7}}}, "a character device node"},
 		"a hung volume": {host{err: &fs.PathError{Op: "look at", Path: source, Err: os.ErrDeadlineExceeded}}, "did not answer in time"},
-		"too many hung": {host{err: &fs.PathError{Op: "look at", Path: source, Err: nodefile.ErrBusy}}, "did not answer in time"},
+		"too many hung": {host{err: &fs.PathError{Op: "look at", Path: source, Err: nri.ErrBusy}}, "did not answer in time"},
 		"nothing there": {host{err: &fs.PathError{Op: "look at", Path: source, Err: unix.ENOENT}}, "does not exist on the node"},
 		"a dead volume": {host{err: &fs.PathError{Op: "look at", Path: source, Err: unix.ESTALE}}, "can't be read"},
 	} {

@@ -21,7 +21,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 const (
@@ -61,7 +60,7 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = fs.Close() })
-	n.kernel = nri.Kernel{FS: fs, Files: nodefile.New(n.dir, limit)}
+	n.kernel = nri.Kernel{FS: fs, Files: nri.NewSourceFinder(n.dir, limit)}
 	n.files()
 	return n
 }

@@ -7,11 +7,10 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/nodefile"
 )
 
 // Rules decide what may run. The zero value allows no handler, exempts no namespace and expects hot
@@ -33,7 +32,7 @@ type Rules struct {
 // pods pass: without assignments their containers get no VFIO node either. The same holds for a pod whose
 // claim has a record that can't be read.
 func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*podres.Assignment, *rule.Verdict) {
-	if refused := podpolicy.Annotations(pod.GetAnnotations(), r.allowed(pod)); refused != nil {
+	if refused := cdi.CheckAnnotations(pod.GetAnnotations(), r.allowed(pod)); refused != nil {
 		return nil, refused
 	}
 	view, err := who.View()
@@ -125,8 +124,8 @@ type Host interface {
 	// StartTime returns when a process started, in clock ticks after boot.
 	StartTime(pid int) (uint64, error)
 	// Devices returns the device nodes among the files that paths of the node lead to, by path; see
-	// [nodefile.Finder.Devices].
-	Devices(namespace string, paths []string) (map[string]nodefile.Device, error)
+	// [SourceFinder.Devices].
+	Devices(namespace string, paths []string) (map[string]DeviceNode, error)
 }
 
 // Container decides on a container by its spec and the pending adjustments of all plugins; adjust may
@@ -150,7 +149,7 @@ type check struct {
 
 func (k *check) run() *rule.Verdict {
 	for _, annotations := range append(k.given.annotations, k.pod.GetAnnotations()) {
-		if refused := podpolicy.Annotations(annotations, k.rules.allowed(k.pod)); refused != nil {
+		if refused := cdi.CheckAnnotations(annotations, k.rules.allowed(k.pod)); refused != nil {
 			return refused
 		}
 	}

@@ -1,10 +1,4 @@
-// Package podpolicy says what a pod must not request besides its claims: annotations that name devices or change its
-// VM, and mounts that show VFIO nodes of the node.
-//
-// The same rules apply three times: in the chart's admission policies when a pod is created, in package dra when its
-// claim is prepared, before its VM boots, and in package nri when the runtime starts it. Later checks know more, and
-// refuse what earlier ones miss.
-package podpolicy
+package cdi
 
 import (
 	"maps"
@@ -12,9 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
+
+// What a pod must not request besides its claims: annotations that name devices or change its VM, and mounts that show VFIO nodes of
+// the node. The same rules apply three times: in the chart's admission policies when a pod is created, in package dra when its claim is
+// prepared, before its VM boots, and in package nri when the runtime starts it. Later checks know more, and refuse what earlier ones
+// miss.
 
 // Prefixes of annotations, in lower case.
 const (
@@ -22,9 +20,9 @@ const (
 	kataAnnotations = "io.katacontainers."
 )
 
-// Annotations returns the first annotation, by key, that a pod must not have; nil if it may have all. inVM is true if
+// CheckAnnotations returns the first annotation, by key, that a pod must not have; nil if it may have all. inVM is true if
 // the pod's handler gives it its own VM with devices of kata-vfio. The rules for a container's annotations are the same.
-func Annotations(annotations map[string]string, inVM bool) *rule.Verdict {
+func CheckAnnotations(annotations map[string]string, inVM bool) *rule.Verdict {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if why := refused(strings.ToLower(key), annotations[key], inVM); why != "" {
 			return &rule.Verdict{
@@ -49,11 +47,11 @@ func refused(key, value string, inVM bool) string {
 }
 
 // namesOurs reports whether the value of a CDI annotation names a device of our kind.
-func namesOurs(value string) bool { return strings.Contains(strings.ToLower(value), cdi.Kind+"=") }
+func namesOurs(value string) bool { return strings.Contains(strings.ToLower(value), Kind+"=") }
 
-// HostPath returns why a path of the node must not be mounted into a container, or nil. It allows the node's root,
+// CheckHostPath returns why a path of the node must not be mounted into a container, or nil. It allows the node's root,
 // although that shows /dev, because agents mount it to read. The admission policies refuse it for tenants.
-func HostPath(source string) *rule.Verdict {
+func CheckHostPath(source string) *rule.Verdict {
 	if source = path.Clean(source); source != "/dev" && !IsVFIO(source) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package nodefile
+package nri
 
 import (
 	"errors"
@@ -24,8 +24,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// node is a root with a device node of each kind, and files of all others.
-func node(t *testing.T) string {
+// rootWithNodes is a root with a device node of each kind, and files of all others.
+func rootWithNodes(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	for _, dir := range []string{"dev", "volume/data", "etc"} {
@@ -49,16 +49,16 @@ func node(t *testing.T) string {
 }
 
 func TestDevices(t *testing.T) {
-	disk, zero := &Device{Block: true, Major: 253, Minor: 7}, &Device{Major: 1, Minor: 5}
-	f := New(node(t), longEnough)
-	for path, want := range map[string]*Device{
+	disk, zero := &DeviceNode{Block: true, Major: 253, Minor: 7}, &DeviceNode{Major: 1, Minor: 5}
+	f := NewSourceFinder(rootWithNodes(t), longEnough)
+	for path, want := range map[string]*DeviceNode{
 		"/dev/disk": disk, "/dev/zero": zero, "//dev/./disk": disk,
 		"/volume/absolute": disk, "/volume/relative": zero, "/linked": disk, "/devices/disk": disk,
 		"/volume/out": disk, "/../../dev/disk": disk, // no way out of the root
 		"/": nil, "/dev": nil, "/volume/file": nil, "/volume/fifo": nil, "/volume/socket": nil, "/volume/to-file": nil, "/volume/data": nil,
 	} {
 		got, err := f.Devices("tenant", []string{path})
-		wanted := map[string]Device{}
+		wanted := map[string]DeviceNode{}
 		if want != nil {
 			wanted[path] = *want
 		}
@@ -67,13 +67,13 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	all, err := f.Devices("tenant", []string{"/volume/data", "/dev/disk", "/etc", "/volume/relative"})
-	if diff := cmp.Diff(map[string]Device{"/dev/disk": *disk, "/volume/relative": *zero}, all); err != nil || diff != "" {
+	if diff := cmp.Diff(map[string]DeviceNode{"/dev/disk": *disk, "/volume/relative": *zero}, all); err != nil || diff != "" {
 		t.Errorf("Devices of four: %v (-want +got):\n%s", err, diff)
 	}
 }
 
 func TestPathsThatLeadNowhereAreErrors(t *testing.T) {
-	f := New(node(t), longEnough)
+	f := NewSourceFinder(rootWithNodes(t), longEnough)
 	for path, want := range map[string]error{
 		"/none": fs.ErrNotExist, "/volume/nowhere": fs.ErrNotExist, "/volume/loop": unix.ELOOP, "/volume/file/x": unix.ENOTDIR,
 	} {
@@ -88,10 +88,10 @@ func TestPathsThatLeadNowhereAreErrors(t *testing.T) {
 	must(t, err)
 	defer file.Close()
 	open := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
-	if got, err := New("/", longEnough).Devices("tenant", []string{open}); !errors.Is(err, unix.EXDEV) {
+	if got, err := NewSourceFinder("/", longEnough).Devices("tenant", []string{open}); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("Devices of %s = %v, %v, want %v", open, got, err, unix.EXDEV)
 	}
-	if got, err := New(filepath.Join(t.TempDir(), "none"), longEnough).Devices("tenant", []string{"/etc"}); err == nil {
+	if got, err := NewSourceFinder(filepath.Join(t.TempDir(), "none"), longEnough).Devices("tenant", []string{"/etc"}); err == nil {
 		t.Errorf("Devices without a root = %v", got)
 	}
 }
@@ -99,13 +99,13 @@ func TestPathsThatLeadNowhereAreErrors(t *testing.T) {
 // TestFileSystemThatHangs: neither the caller nor another tenant waits for it.
 func TestFileSystemThatHangs(t *testing.T) {
 	// Long enough for a busy machine to come to the path that hangs.
-	f := New(node(t), 250*time.Millisecond)
+	f := NewSourceFinder(rootWithNodes(t), 250*time.Millisecond)
 	answers := make(chan struct{})
-	f.look = func(root int, path string) (Device, bool, error) {
+	f.look = func(root int, path string) (DeviceNode, bool, error) {
 		if path == "/hangs" {
 			<-answers
 		}
-		return Device{}, false, nil
+		return DeviceNode{}, false, nil
 	}
 	for range ofTenant {
 		_, err := f.Devices("tenant", []string{"/etc", "/hangs", "/dev"})
@@ -127,7 +127,7 @@ func TestFileSystemThatHangs(t *testing.T) {
 }
 
 // eventually asks until the look-ups that hung have ended.
-func eventually(f *Finder, tenant string) (found map[string]Device, err error) {
+func eventually(f *SourceFinder, tenant string) (found map[string]DeviceNode, err error) {
 	for deadline := time.Now().Add(longEnough); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if found, err = f.Devices(tenant, []string{"/etc"}); !errors.Is(err, ErrBusy) {
 			break

@@ -1,9 +1,9 @@
-package podpolicy_test
+package cdi_test
 
 import (
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/plugin/podpolicy"
+	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 )
 
 func TestAnnotations(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAnnotations(t *testing.T) {
 		"of neither":                     {inVM: true, key: "example.com/cdi.k8s.io", value: "kata-vfio.dev/vfio=a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refused := podpolicy.Annotations(map[string]string{"a": "b", tt.key: tt.value}, tt.inVM)
+			refused := cdi.CheckAnnotations(map[string]string{"a": "b", tt.key: tt.value}, tt.inVM)
 			if (refused != nil) != tt.refused {
 				t.Fatalf("Annotations = %+v, want a refusal: %t", refused, tt.refused)
 			}
@@ -39,7 +39,7 @@ func TestHostPath(t *testing.T) {
 		"/dev": true, "/dev/": true, "//dev": true, "/./dev/.": true, "/dev/vfio": true, "/dev//vfio/vfio": true, "/dev/vfio/devices/vfio0": true, "/dev/iommu": true,
 		"/": false, "/dev/shm": false, "/dev/vfiox": false, "/var/dev": false, "/devices": false,
 	} {
-		if got := podpolicy.HostPath(path); (got != nil) != refused {
+		if got := cdi.CheckHostPath(path); (got != nil) != refused {
 			t.Errorf("HostPath(%s) = %+v, want a refusal: %t", path, got, refused)
 		}
 	}

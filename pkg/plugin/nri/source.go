@@ -1,6 +1,4 @@
-// Package nodefile finds the target of a path of the node, from a container that has another root. It never opens the file
-// itself, and a file system that does not answer delays it only for a limited time.
-package nodefile
+package nri
 
 import (
 	"errors"
@@ -14,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InitRoot is the root of the node's first process. It is the node's own root for a process in the node's PID namespace
+// initRoot is the root of the node's first process. It is the node's own root for a process in the node's PID namespace
 // that may trace the first process (CAP_SYS_PTRACE).
-const InitRoot = "/proc/1/root"
+const initRoot = "/proc/1/root"
 
 // ErrBusy is the error if too many look-ups wait for file systems that do not answer.
 var ErrBusy = errors.New("too many earlier look-ups still wait for a file system that does not answer")
 
-// Device is the device of a device node.
-type Device struct {
+// DeviceNode is the device of a device node.
+type DeviceNode struct {
 	Block        bool // or a character device
 	Major, Minor uint32
 }
 
 // String returns the kind and the number: "block device 8:0".
-func (d Device) String() string {
+func (d DeviceNode) String() string {
 	kind := "character"
 	if d.Block {
 		kind = "block"
@@ -36,18 +34,19 @@ func (d Device) String() string {
 	return fmt.Sprintf("%s device %d:%d", kind, d.Major, d.Minor)
 }
 
-// Finder looks at paths of a node. It is safe for concurrent use.
-type Finder struct {
+// SourceFinder finds what paths of the node lead to, from a container that has another root. It never opens the file itself, and a
+// file system that does not answer delays it only for a limited time. It is safe for concurrent use.
+type SourceFinder struct {
 	root    string
 	limit   time.Duration
-	look    func(root int, path string) (d Device, is bool, err error)
+	look    func(root int, path string) (d DeviceNode, is bool, err error)
 	waiting *slots
 }
 
-// New returns a finder for the node with the root, which is [InitRoot] on a live node. A look-up waits for the kernel for
+// NewSourceFinder returns a finder for the node with the root, which is below [initRoot] on a live node. A look-up waits for the kernel for
 // limit at most.
-func New(root string, limit time.Duration) *Finder {
-	return &Finder{root: root, limit: limit, look: deviceAt, waiting: &slots{used: map[string]int{}}}
+func NewSourceFinder(root string, limit time.Duration) *SourceFinder {
+	return &SourceFinder{root: root, limit: limit, look: nodeAt, waiting: &slots{used: map[string]int{}}}
 }
 
 // Devices returns the device nodes among the files that the paths lead to, by path. Paths are those of the node, and begin
@@ -56,7 +55,7 @@ func New(root string, limit time.Duration) *Finder {
 // An error is always a *[fs.PathError] with the path that the kernel did not answer for: it wraps [fs.ErrNotExist] for no
 // such file, [os.ErrDeadlineExceeded] after the limit, and [ErrBusy] while other look-ups for the same tenant hang. The
 // kernel can't take back a call that hangs, so each keeps a thread until the file system answers.
-func (f *Finder) Devices(tenant string, paths []string) (map[string]Device, error) {
+func (f *SourceFinder) Devices(tenant string, paths []string) (map[string]DeviceNode, error) {
 	if len(paths) == 0 {
 		return nil, nil
 	}
@@ -64,7 +63,7 @@ func (f *Finder) Devices(tenant string, paths []string) (map[string]Device, erro
 		return nil, &fs.PathError{Op: "look at", Path: paths[0], Err: ErrBusy}
 	}
 	type answer struct {
-		devices map[string]Device
+		devices map[string]DeviceNode
 		err     error
 	}
 	var at atomic.Int64
@@ -85,13 +84,13 @@ func (f *Finder) Devices(tenant string, paths []string) (map[string]Device, erro
 }
 
 // devices looks at the paths in order; at is the index of the path in progress.
-func (f *Finder) devices(paths []string, at *atomic.Int64) (map[string]Device, error) {
+func (f *SourceFinder) devices(paths []string, at *atomic.Int64) (map[string]DeviceNode, error) {
 	root, err := unix.Open(f.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "look at", Path: paths[0], Err: fmt.Errorf("open the node's root %s: %w", f.root, err)}
 	}
 	defer func() { _ = unix.Close(root) }() // nothing was written to it
-	found := map[string]Device{}
+	found := map[string]DeviceNode{}
 	for i, path := range paths {
 		at.Store(int64(i))
 		device, is, err := f.look(root, path)
@@ -108,11 +107,11 @@ func (f *Finder) devices(paths []string, at *atomic.Int64) (map[string]Device, e
 // maxAttempts bounds the attempts for a path while others move directories.
 const maxAttempts = 32
 
-// deviceAt returns the device node that a path leads to; is is false for any other file.
-func deviceAt(root int, path string) (d Device, is bool, err error) {
-	fd, err := open(root, path)
+// nodeAt returns the device node that a path leads to; is is false for any other file.
+func nodeAt(root int, path string) (d DeviceNode, is bool, err error) {
+	fd, err := openPath(root, path)
 	if err != nil {
-		return Device{}, false, err
+		return DeviceNode{}, false, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
 	// The kind of a file never changes, so a network file system need not ask its server.
@@ -124,15 +123,15 @@ func deviceAt(root int, path string) (d Device, is bool, err error) {
 		err = errors.New("the file system does not say what kind of file it is")
 	}
 	if err != nil {
-		return Device{}, false, err
+		return DeviceNode{}, false, err
 	}
 	kind := s.Mode & unix.S_IFMT
-	d = Device{Block: kind == unix.S_IFBLK, Major: s.Rdev_major, Minor: s.Rdev_minor}
+	d = DeviceNode{Block: kind == unix.S_IFBLK, Major: s.Rdev_major, Minor: s.Rdev_minor}
 	return d, d.Block || kind == unix.S_IFCHR, nil
 }
 
-// open opens a path without the file's own open: no driver is asked.
-func open(root int, path string) (fd int, err error) {
+// openPath opens a path without the file's own open: no driver is asked.
+func openPath(root int, path string) (fd int, err error) {
 	relative := strings.TrimLeft(path, "/")
 	if relative == "" {
 		relative = "."

@@ -1,4 +1,4 @@
-package nodefile
+package nri
 
 import "sync"
 
