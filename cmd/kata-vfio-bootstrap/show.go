@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // printPlan shows the actions of an apply.
 func printPlan(out *printer, p *bootstrap.Plan) {
+	notice(out, p)
 	facts(out, p)
 	overview(out, p)
 	for _, f := range p.Files {
@@ -23,12 +25,14 @@ func printPlan(out *printer, p *bootstrap.Plan) {
 		}
 	}
 	out.problems(p.Problems)
+	out.talos(p.Talos)
 	out.steps(p.Steps, "then runs:")
 	conclude(out, p, "Run apply to change it")
 }
 
 // printVerify shows the differences from the blueprint.
 func printVerify(out *printer, p *bootstrap.Plan) {
+	notice(out, p)
 	for _, f := range p.Files {
 		switch {
 		case f.Drift != nil && f.Drift.What == "removed":
@@ -50,6 +54,13 @@ func printVerify(out *printer, p *bootstrap.Plan) {
 	out.problems(p.Problems)
 	out.steps(p.Steps, "still to run:")
 	conclude(out, p, "Run apply to fix it")
+}
+
+// notice says first how far bootstrap goes on a system that keeps none of its files.
+func notice(out *printer, p *bootstrap.Plan) {
+	if p.Notice != "" {
+		out.head(output.Yellow, strings.Join(out.wrap("! "+p.Notice, 2), "\n  ")+"\n")
+	}
 }
 
 func facts(out *printer, p *bootstrap.Plan) {
@@ -321,6 +332,17 @@ func (p *printer) wrap(text string, indent int) []string {
 		lines = append(lines, output.Wrap(line, p.width-indent)...)
 	}
 	return lines
+}
+
+// talos prints what to apply to a node of Talos, each part to be copied as it is.
+func (p *printer) talos(c *boot.TalosConfig) {
+	if c == nil {
+		return
+	}
+	p.head(output.Bold, "Schematic for the Image Factory (-o json: .talos.schematic):")
+	p.line("%s", c.Schematic)
+	p.head(output.Bold, "Machine config, for `talosctl patch mc --patch @FILE` (-o json: .talos.machineConfig):")
+	p.line("%s", c.MachineConfig)
 }
 
 // steps lists the commands that bootstrap runs, with their results, and those that the user has to run.

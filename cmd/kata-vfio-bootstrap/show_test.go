@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
 // TestPlanFitsTheTerminal: no line of plan's tables is longer than the terminal, and each file keeps its row and its status.
@@ -42,5 +46,23 @@ func TestPlanFitsTheTerminal(t *testing.T) {
 		if testing.Verbose() {
 			t.Logf("at %d columns:\n%s", width, text)
 		}
+	}
+}
+
+// TestNoticeIsFirst: how far bootstrap goes stands above everything else, and Talos' config is whole at each width.
+func TestNoticeIsFirst(t *testing.T) {
+	p := &bootstrap.Plan{
+		Notice: "Bootstrap changes nothing on Talos.", Facts: []state.Fact{{Part: "platform", Name: "system", Value: "Talos"}},
+		Talos: &boot.TalosConfig{Schematic: "customization: {}\n", MachineConfig: "machine:\n  udev:\n    rules:\n    - '" + strings.Repeat("x", 90) + "'\n"},
+	}
+	for _, show := range []func(*printer, *bootstrap.Plan){printPlan, printVerify} {
+		out := &printer{width: 80}
+		if show(out, p); !strings.HasPrefix(out.text.String(), "! Bootstrap changes nothing on Talos.\n") {
+			t.Errorf("got %q, want the notice first", out.text.String())
+		}
+	}
+	out := &printer{width: 80}
+	if printPlan(out, p); !strings.Contains(out.text.String(), p.Talos.MachineConfig) || !strings.Contains(out.text.String(), p.Talos.Schematic) {
+		t.Errorf("got %s, want the schematic and the machine config as they are", out.text.String())
 	}
 }

@@ -273,20 +273,19 @@ func TestCandidateIsWritten(t *testing.T) {
 	}
 }
 
-// TestCandidateKeepsTheLinesOfAFix: a machine config is copied from it.
+// TestCandidateKeepsTheLinesOfAFix: a MachineConfig is copied from it.
 func TestCandidateKeepsTheLinesOfAFix(t *testing.T) {
 	n := newBareNode(t, board.All()[0])
-	n.Put("etc/os-release", "NAME=\"Talos\"\nID=talos\nVERSION_ID=v1.14.0\n")
+	n.Put("etc/os-release", "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=rhcos\n")
 	var text bytes.Buffer
 	if err := audit.WriteCandidate(&text, n.judge(blueprint.Default()), "table", audit.CandidateOptions{Width: 80}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `
-    fix: add to the machine config:
-         machine:
-           kernel:
-             modules:
-             - name: vfio_pci
+         kind: MachineConfig
+         spec:
+           kernelArguments:
+           - intel_iommu=on
 `
 	if !strings.Contains(text.String(), want) || strings.Contains(text.String(), `\n`) {
 		t.Errorf("want lines\n%s\ngot\n%s", want, text.String())

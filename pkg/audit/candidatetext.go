@@ -145,7 +145,7 @@ func (p *page) problems(title string, problems []state.Problem) {
 	}
 }
 
-// fix writes bootstrap's fix of a problem. It may end with lines of a configuration file, such as Talos' machine config, whose
+// fix writes bootstrap's fix of a problem. It may end with lines of a configuration file, such as OpenShift's MachineConfig, whose
 // indentation is part of it.
 func (p *page) fix(text string) {
 	first, rest, _ := strings.Cut(strings.TrimRight(text, "\n"), "\n")

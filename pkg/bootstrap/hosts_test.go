@@ -33,6 +33,10 @@ func bare(id, name string, more map[string]string) map[string]string {
 // told is everything that a plan says, and that apply says when it is refused.
 func told(p *bootstrap.Plan, refused error) string {
 	var b strings.Builder
+	fmt.Fprintln(&b, p.Notice)
+	if p.Talos != nil {
+		fmt.Fprintf(&b, "%s\n%s\n", p.Talos.Schematic, p.Talos.MachineConfig)
+	}
 	for _, f := range p.Facts {
 		fmt.Fprintf(&b, "%s %s: %s\n", f.Part, f.Name, f.Value)
 	}
@@ -112,9 +116,9 @@ func managedHosts() []host {
 	}
 	noFiles := []string{"/etc/modprobe.d/50-kata-vfio.conf create", "/etc/default/grub change", "conf change"}
 	return []host{
-		{name: "Talos", files: bare("talos", "Talos (v1.13)", nil), refused: true, never: noFiles, want: []string{"extraKernelArgs:\n    - intel_iommu=on\n", "describes the kernel's part only", "bootstrap writes no files"}},
-		{name: "Talos with all arguments", files: bare("talos", "Talos (v1.13)", map[string]string{"proc/cmdline": "ro intel_iommu=on iommu=nopt\n"}), never: append(noFiles, "extraKernelArgs"), want: []string{"/etc/udev/rules.d/10-kata-vfio.rules"}},
-		{name: "Bottlerocket", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), refused: true, never: noFiles, want: []string{"[settings.boot.kernel-parameters]\n\"intel_iommu\" = [\"on\"]\n\"iommu\" = [\"nopt\"]\n"}},
+		{name: "Talos", files: bare("talos", "Talos (v1.13)", nil), refused: true, never: noFiles, want: []string{"Bootstrap changes nothing on Talos", "extraKernelArgs: # where GRUB starts the node without grubUseUKICmdline\n    - intel_iommu=on\n", "bootstrap writes no files"}},
+		{name: "Talos with all arguments", files: bare("talos", "Talos (v1.13)", map[string]string{"proc/cmdline": "ro intel_iommu=on iommu=nopt\n"}), never: append(noFiles, "with GRUB in its machine config"), want: []string{"udev:\n    rules:\n    - 'ACTION"}},
+		{name: "Bottlerocket", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), refused: true, never: noFiles, want: []string{"Kernel part only: bootstrap changes nothing on Bottlerocket", "[settings.boot.kernel-parameters]\n\"intel_iommu\" = [\"on\"]\n\"iommu\" = [\"nopt\"]\n"}},
 		{name: "Bottlerocket, an image", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), image: true, refused: true, never: noFiles, want: []string{"settings.boot.kernel-parameters"}},
 		{name: "NixOS", files: withoutFile(bare("nixos", "NixOS 25.05", nixos), "etc/modprobe.d/"), refused: true, never: append(noFiles, "path escapes", "replace the link"), want: []string{"boot.kernelParams = [ \"intel_iommu=on\" \"iommu=nopt\" ];", "nixos-rebuild boot"}},
 		{name: "NixOS with a conflict in an entry that it generates", files: withoutFile(bare("nixos", "NixOS 25.05", merged(nixos, "boot/loader/entries/nixos-generation-41.conf", "options init=/nix/store/x/init vfio-pci.ids=10de:13c2\nlinux /x\n")), "etc/modprobe.d/"), refused: true, want: []string{"line 1: vfio-pci.ids=10de:13c2", "remove vfio-pci.ids=10de:13c2 from boot.kernelParams", "/etc/nixos/configuration.nix"}, never: []string{"from the line"}},

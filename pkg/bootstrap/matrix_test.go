@@ -2,7 +2,6 @@ package bootstrap_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -187,21 +186,6 @@ func TestMatrixOfImages(t *testing.T) {
 			n.revert()
 			n.same(before, "after revert")
 		})
-	}
-}
-
-func TestTalosIsToldItsMachineConfig(t *testing.T) {
-	n := newNode(t, with(map[string]string{"etc/os-release": osRelease("talos", "v1.13", ""), "proc/cmdline": "talos.platform=metal\n"}))
-	before := n.snapshot()
-	_, err := n.engine().Apply(t.Context(), blueprint.Default(), "")
-	refused, ok := errors.AsType[*bootstrap.RefusedError](err)
-	if !ok || !strings.Contains(refused.Error(), "extraKernelArgs:\n    - intel_iommu=on\n") {
-		t.Errorf("error %v", err)
-	}
-	n.same(before, "after the refusal")
-	n.put("proc/cmdline", "talos.platform=metal intel_iommu=on iommu=nopt\n")
-	if p := n.plan(blueprint.Default()); problem(p, "Talos is configured by") {
-		t.Errorf("with all arguments there: %+v", p.Problems)
 	}
 }
 

@@ -24,6 +24,10 @@ const (
 type Plan struct {
 	Root      string `json:"root"`
 	Blueprint string `json:"blueprint,omitempty"`
+	// Notice says how far bootstrap goes on a system that keeps none of its files. It is empty for others.
+	Notice string `json:"notice,omitempty"`
+	// Talos is what to apply to a node of that system.
+	Talos *boot.TalosConfig `json:"talos,omitempty"`
 	// Applied is the time of the last apply.
 	Applied time.Time `json:"applied,omitzero"`
 	// Unfinished: a process ended in the middle of its changes. The next apply or revert completes or undoes them.

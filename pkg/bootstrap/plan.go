@@ -43,6 +43,7 @@ func (e *Engine) plan(ctx context.Context, b *blueprint.Blueprint, j *Journal) (
 	if err != nil {
 		return nil, err
 	}
+	p.writeNothing(&wanted, boot.Arguments(b, p.platform))
 	lacking, loadable := host.Modules(wanted.Modules, p.platform)
 	p.Facts = slices.Concat(p.platform.Facts(), wanted.Facts, loadable)
 	if e.Chart != "" {
@@ -87,9 +88,6 @@ func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Bluep
 		all.Facts = append(all.Facts, w.Facts...)
 		all.Modules = append(all.Modules, w.Modules...)
 	}
-	if m := p.Loader.Managed; m != nil && m.ReadOnly {
-		all.Files, all.Problems = nil, append(all.Problems, unwritten(all.Files, p)...)
-	}
 	slices.SortStableFunc(all.Files, func(a, b state.File) int { return strings.Compare(a.Path, b.Path) })
 	for i := 1; i < len(all.Files); i++ {
 		if a, b := all.Files[i-1], all.Files[i]; a.Path == b.Path {
@@ -97,23 +95,6 @@ func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Bluep
 		}
 	}
 	return all, nil
-}
-
-// unwritten returns the manual step for a system on which no file lasts. It names the files that bootstrap would write
-// elsewhere.
-func unwritten(files []state.File, p *boot.Platform) []state.Problem {
-	if len(files) == 0 {
-		return nil
-	}
-	var names []string
-	for _, f := range files {
-		names = append(names, "/"+f.Path)
-	}
-	slices.Sort(names)
-	return []state.Problem{{
-		Part: "platform", Code: rule.ReadOnlySystem, ByHand: true, Text: fmt.Sprintf("on %s, bootstrap writes no files, so it can't set up: %s", p.Loader.Kind, strings.Join(names, ", ")),
-		Fix: "configure the same in the system's own way; `kata-vfio-audit node` checks the result",
-	}}
 }
 
 func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {

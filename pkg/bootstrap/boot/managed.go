@@ -21,6 +21,17 @@ type Managed struct {
 // Fix says how to add arguments.
 func (m *Managed) Fix(words []string) string { return m.fix(words) }
 
+// Notice says at once how far bootstrap goes on a system that keeps none of its files. It is empty for others.
+func (l *Loader) Notice() string {
+	switch {
+	case l.Managed == nil || !l.Managed.ReadOnly:
+		return ""
+	case l.Kind == Talos:
+		return "Bootstrap changes nothing on Talos. It prints the schematic of the node's image and the machine config, which you apply. Kata has to come with a system extension."
+	}
+	return fmt.Sprintf("Kernel part only: bootstrap changes nothing on %s. It prints how to set the kernel's arguments. Configure the container runtime, Kata and the other listed files in the system's own way.", l.Kind)
+}
+
 // managed is a row of the table of such systems.
 type managed struct {
 	kind  LoaderKind
@@ -41,14 +52,13 @@ type signs struct {
 func systems() []managed {
 	return []managed{
 		{Talos, signs{ids: []string{"talos"}}, Managed{
-			"Talos is configured by its machine config, not by files. Bootstrap describes the kernel's part only. Runtime handlers, Kata and the " +
-				"pod-resources socket have to come from system extensions and machine.files", true, talos,
+			"Talos has the kernel's arguments in its image, or with GRUB in its machine config", true, talosFix,
 		}},
 		{Bottlerocket, signs{ids: []string{"bottlerocket"}}, Managed{
-			"Bottlerocket is configured by its API's settings, and its /etc does not last. Bootstrap describes the kernel's part only", true, bottlerocket,
+			"Bottlerocket is configured by its API's settings, and its /etc does not last", true, bottlerocket,
 		}},
 		{NixOS, signs{ids: []string{"nixos"}, files: []string{"etc/NIXOS"}}, Managed{
-			"NixOS generates the boot loader's entries and /etc from its configuration. Bootstrap describes the kernel's part only", true, nixos,
+			"NixOS generates the boot loader's entries and /etc from its configuration", true, nixos,
 		}},
 		{Harvester, signs{ids: []string{"harvester", "sle-micro-rancher"}, files: []string{"oem/harvester.config"}}, Managed{
 			"Harvester's root is an image (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/"+kernelargs.OEMEnvironment, "third_party_kernel_args"),
@@ -57,7 +67,7 @@ func systems() []managed {
 			"the root is an image of Elemental or Kairos (/etc/cos/bootargs.cfg has the kernel's arguments), and its /etc does not last", true, oemVariable("/"+kernelargs.OEMEnvironment, "extra_cmdline"),
 		}},
 		{COS, signs{ids: []string{"cos"}}, Managed{
-			"Container-Optimized OS has the kernel's arguments in its image, and its /etc does not last. Bootstrap describes the kernel's part only", true, cos,
+			"Container-Optimized OS has the kernel's arguments in its image, and its /etc does not last", true, cos,
 		}},
 		{UbuntuCore, signs{ids: []string{"ubuntu-core"}}, Managed{
 			"snapd sets the kernel's arguments on Ubuntu Core, and its /etc is read-only", true, snapd,
@@ -168,15 +178,6 @@ func items(words []string, format string) string {
 		fmt.Fprintf(&b, format, word)
 	}
 	return b.String()
-}
-
-// talos: with systemd-boot, the default on UEFI since Talos 1.10, the arguments are part of the image, and the config's
-// are ignored (docs.siderolabs.com, "Boot Loader").
-func talos(words []string) string {
-	return "add to the machine config:\nmachine:\n  kernel:\n    modules:\n    - name: vfio_pci\n    - name: vfio_iommu_type1\n" +
-		"  install: # if GRUB boots it\n    extraKernelArgs:\n" + items(words, "    - %s\n") +
-		"If systemd-boot boots it, add to the schematic of its image (Image Factory), then upgrade to that image:\n" +
-		"customization:\n  extraKernelArgs:\n" + items(words, "  - %s\n")
 }
 
 // bottlerocket: a parameter's values are a list (bottlerocket.dev, "settings.boot").

@@ -51,6 +51,8 @@ type Platform struct {
 // OS is the system according to os-release(5).
 type OS struct {
 	ID, Name string
+	// Version is VERSION_ID, such as "v1.13.2".
+	Version string
 	// fields are the names of all its fields.
 	fields []string
 }
@@ -178,7 +180,7 @@ func (r *reader) system() OS {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		fields[key] = strings.Trim(value, `"'`)
 	}
-	return OS{ID: fields["ID"], Name: fields["PRETTY_NAME"], fields: slices.Collect(maps.Keys(fields))}
+	return OS{ID: fields["ID"], Name: fields["PRETTY_NAME"], Version: fields["VERSION_ID"], fields: slices.Collect(maps.Keys(fields))}
 }
 
 // architecture reads a program's ELF header, because an image has no running kernel.

@@ -41,10 +41,27 @@ func packagedKata() kata {
 	}
 }
 
+// extensionKata is the Go runtime of a system extension of Talos: below /usr/local, where extensions have their files.
+// The handlers' directories are where Talos keeps files of its machine config.
+func extensionKata() kata {
+	return kata{
+		flavour: blueprint.FlavorGo, shim: "/usr/local/bin/containerd-shim-kata-v2",
+		shipped: "/usr/local/share/kata-containers", own: "/var/lib/kata-vfio/kata",
+	}
+}
+
+// talos reports whether the node's system is Talos.
+func (n node) talos() bool {
+	return strings.Contains("\n"+n.Read("/etc/os-release").Value, "\nID=talos\n")
+}
+
 // findKata returns the installation, and false if there is none.
 func (n node) findKata(flavour blueprint.Flavor) (kata, bool) {
 	ways := []kata{unpackedKata(flavour)}
-	if flavour == blueprint.FlavorGo {
+	switch {
+	case flavour == blueprint.FlavorGo && n.talos():
+		ways[0] = extensionKata()
+	case flavour == blueprint.FlavorGo:
 		ways = append(ways, packagedKata())
 	}
 	for _, k := range ways {
