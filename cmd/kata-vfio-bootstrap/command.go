@@ -102,6 +102,8 @@ type options struct {
 	chrootTools, enterNode bool
 	// dryRun: apply shows the plan. detailed: an exit code of its own says that changes were made.
 	dryRun, detailed bool
+	// summary: plan shows no diffs.
+	summary bool
 	// given is the blueprint from standard input.
 	given []byte
 }

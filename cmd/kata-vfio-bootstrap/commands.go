@@ -25,6 +25,7 @@ func planCommand(o *options) *cobra.Command {
 	}
 	o.shared(cmd)
 	formats().Flag(cmd, &o.format)
+	cmd.Flags().BoolVar(&o.summary, "summary", false, "show no diffs")
 	return cmd
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
@@ -19,15 +21,28 @@ func printPlan(out *printer, p *bootstrap.Plan) {
 	notice(out, p)
 	facts(out, p)
 	overview(out, p)
+	out.problems(p.Problems) // above the diffs, which may fill many screens
+	out.talos(p.Talos)
+	diffs(out, p)
+	out.steps(p.Steps, "then runs:")
+	conclude(out, p, "Run apply to change it")
+}
+
+// diffs shows each change of a file, or with --summary their number.
+func diffs(out *printer, p *bootstrap.Plan) {
+	changes := 0
 	for _, f := range p.Files {
-		if f.Diff != "" {
+		if f.Diff == "" {
+			continue
+		}
+		changes++
+		if !out.summary {
 			out.diff(f.Diff)
 		}
 	}
-	out.problems(p.Problems)
-	out.talos(p.Talos)
-	out.steps(p.Steps, "then runs:")
-	conclude(out, p, "Run apply to change it")
+	if out.summary && changes > 0 {
+		out.line("%s. Without --summary, plan shows each as a diff.\n", output.Count(changes, "file changes", "files change"))
+	}
 }
 
 // printVerify shows the differences from the blueprint.
@@ -132,7 +147,7 @@ func printRefusal(out *printer, refused *bootstrap.RefusedError) {
 func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	rows := [][]string{{"PART", "FILE OR SETTING", "DONE"}}
 	for _, f := range r.Changed {
-		rows = append(rows, []string{f.Part, "/" + f.Path, f.Action})
+		rows = append(rows, []string{f.Part, "/" + f.Path, done(f.Action)})
 	}
 	for _, s := range r.Settings {
 		rows = append(rows, []string{s.Part, "/" + s.Path, "was " + s.Now})
@@ -149,6 +164,14 @@ func printResult(out *printer, r *bootstrap.Result, failed bool) {
 	if !failed {
 		concludeResult(out, r)
 	}
+}
+
+// done says what was done to a file by an action of [bootstrap.FilePlan].
+func done(action string) string {
+	if past, ok := map[string]string{"create": "created", "change": "changed", "take back": "reverted"}[action]; ok {
+		return past
+	}
+	return action
 }
 
 // inVain is printed if a reboot did not apply the files, and another one would not either.
@@ -230,6 +253,8 @@ type printer struct {
 	color bool
 	// width is the width of tables and problems; 0 means no limit.
 	width int
+	// summary leaves out the diffs of a plan.
+	summary bool
 }
 
 // print writes a value in the format of -o.
@@ -237,7 +262,7 @@ func (o *options) print(w io.Writer, v any, show func(*printer)) error {
 	if done, err := output.Document(w, o.format, "the result", v); done {
 		return err
 	}
-	out := &printer{color: output.Colorful(w), width: output.TableWidth(w)}
+	out := &printer{color: output.Colorful(w), width: output.TableWidth(w), summary: o.summary}
 	show(out)
 	_, err := w.Write(out.text.Bytes())
 	return err
@@ -309,16 +334,25 @@ func problemTexts(all []state.Problem) []string {
 	texts := make([]string, len(all))
 	for i := range all {
 		problem := &all[i]
-		mark, fix := "!", problem.Fix
+		mark, fix := "!", sentence(problem.Fix)
 		if problem.Fatal {
 			mark = fatalMark
 		}
 		if problem.ByHand {
-			fix = "manual step: " + fix
+			fix = "Manual step: " + problem.Fix
 		}
 		texts[i] = mark + " " + output.VisibleLines(problem.WithCode()) + fixFollows + fix
 	}
 	return texts
+}
+
+// sentence begins a text with a capital, unless it begins with a command or a path.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return text
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // wrap returns the lines of a text that is indented by a number of characters. Indented lines stay whole.

@@ -66,3 +66,32 @@ func TestNoticeIsFirst(t *testing.T) {
 		t.Errorf("got %s, want the schematic and the machine config as they are", out.text.String())
 	}
 }
+
+// TestPlanShowsProblemsBeforeDiffs: diffs may fill many screens, and --summary leaves them out.
+func TestPlanShowsProblemsBeforeDiffs(t *testing.T) {
+	p := &bootstrap.Plan{
+		Files:    []bootstrap.FilePlan{{Path: "etc/x", Part: "modules", Status: bootstrap.ToDo, Action: "create", Diff: "--- /dev/null\n+++ wanted/etc/x\n@@ -0,0 +1,1 @@\n+x\n"}},
+		Problems: []state.Problem{{Code: "FileDamaged", Fatal: true, Text: "a file is damaged.", Fix: "correct it"}},
+	}
+	out := &printer{}
+	printPlan(out, p)
+	text := out.text.String()
+	if problem, diff := strings.Index(text, "✗ a file is damaged (FileDamaged)\n    Correct it"), strings.Index(text, "+++ wanted/etc/x"); problem < 0 || diff < problem {
+		t.Errorf("got the problem at %d and the diff at %d, want the problem first:\n%s", problem, diff, text)
+	}
+	out = &printer{summary: true}
+	printPlan(out, p)
+	if text := out.text.String(); strings.Contains(text, "+++") || !strings.Contains(text, "1 file changes.") {
+		t.Errorf("got a summary with the diff, or without its count:\n%s", text)
+	}
+}
+
+func TestResultSaysWhatWasDone(t *testing.T) {
+	out := &printer{}
+	printResult(out, &bootstrap.Result{Changed: []bootstrap.FilePlan{{Path: "a", Action: "create"}, {Path: "b", Action: "change"}, {Path: "c", Action: "take back"}}}, false)
+	for _, want := range []string{"/a", "created", "/b", "changed", "/c", "reverted"} {
+		if !strings.Contains(out.text.String(), want) {
+			t.Errorf("got %s, want %q", out.text.String(), want)
+		}
+	}
+}

@@ -97,7 +97,7 @@ func (c *change) diff() string {
 		}
 		return side + "/" + c.file.Path
 	}
-	return unified(name("a", c.was.Image), name("b", c.to), text(c.was.Image, c.was.Content), text(c.to, c.content))
+	return unified(name("found", c.was.Image), name("wanted", c.to), text(c.was.Image, c.was.Content), text(c.to, c.content))
 }
 
 // text returns the content of an image as a diff shows it.
