@@ -68,13 +68,26 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib, or an archive of collect")
 	cmd.AddCommand(
-		nodeCommand(&t), explainCommand(&t), checksCommand(), profilesCommand(), waiveCommand(), devicesCommand(&t), topologyCommand(&t), sandboxesCommand(&t), handlersCommand(&t),
-		clusterCommand(), fleetCommand(), collectCommand(&t), gatherCommand(&t), evalCommand(&t), diffCommand(&t),
-		whoCommand(&t), ledgerCommand(&t), verifyCommand(),
+		nodeCommand(&t), explainCommand(&t), devicesCommand(&t), topologyCommand(&t), sandboxesCommand(&t), handlersCommand(&t),
+		collectCommand(&t), gatherCommand(&t), evalCommand(&t), diffCommand(&t), whoCommand(&t), ledgerCommand(&t),
 	)
+	for _, c := range []*cobra.Command{checksCommand(), profilesCommand(), waiveCommand(), clusterCommand(), fleetCommand(), verifyCommand()} {
+		cmd.AddCommand(c)
+		withoutRoot(c)
+	}
 	cmd.AddCommand(former(&t)...)
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
+}
+
+// withoutRoot leaves --root out of the help of a command that reads no node.
+func withoutRoot(c *cobra.Command) {
+	c.SetHelpFunc(func(c *cobra.Command, args []string) {
+		root := c.InheritedFlags().Lookup("root")
+		root.Hidden = true
+		c.Root().HelpFunc()(c, args)
+		root.Hidden = false
+	})
 }
 
 // tree is the source of a node.

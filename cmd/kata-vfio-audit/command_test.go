@@ -281,3 +281,18 @@ func TestHostileNamesDoNothing(t *testing.T) {
 }
 
 func TestCommandsAreAlike(t *testing.T) { commandtest.Check(t, newCommand(io.Discard, io.Discard)) }
+
+// TestHelpHasRootWhereANodeIsRead, and nowhere else.
+func TestHelpHasRootWhereANodeIsRead(t *testing.T) {
+	for name, want := range map[string]bool{"node": true, "devices": true, "fleet": false, "cluster": false, "waive": false, "checks": false} {
+		var out bytes.Buffer
+		cmd := newCommand(&out, io.Discard)
+		cmd.SetArgs([]string{name, "--help"})
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "--root string"); got != want {
+			t.Errorf("%s --help shows --root: got %t, want %t", name, got, want)
+		}
+	}
+}

@@ -85,7 +85,7 @@ func TestPlanOfAnUnpublishedDeviceSaysWhy(t *testing.T) {
 	if got := invoke(t, "plan", "--root", root, "--audit-taint", "off", "--device", "21:00.0"); got.code != exitRefused || !strings.Contains(got.stderr, "fix:") {
 		t.Errorf("a PF with VFs: %+v", got)
 	}
-	for name, says := range map[string]string{"aa:00.0": "no PCI function 0000:aa:00.0", "gpu": "neither a PCI address", "3b:00": "neither a PCI address"} {
+	for name, says := range map[string]string{"aa:00.0": "no PCI function 0000:aa:00.0", "3a:01.0": "0000:3a:01.0 is a bridge: no claim can get it", "gpu": "neither a PCI address", "3b:00": "neither a PCI address"} {
 		if got := invoke(t, "plan", "--root", root, "--device", name); got.code != exitUsage || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: %+v", name, got)
 		}

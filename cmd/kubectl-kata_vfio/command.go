@@ -13,26 +13,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 )
 
-// Exit codes, as the help documents them.
-const (
-	// exitFindings: a check of `audit` fails, a requirement of `conformance` is not shown, `status` shows a problem, `lint` finds one, or `test` fails.
-	exitFindings = 3
-	// exitForbidden: the user may not list the objects that the command shows.
-	exitForbidden = 4
-	// exitNotFound: the claim, pod, node or device does not exist.
-	exitNotFound = 5
-)
-
-const exitCodes = "Exit codes:\n" +
-	"  0  done; with --watch, ended by a signal\n" +
-	"  1  the API server could not be reached, or the output could not be written\n" +
-	"  2  the command line, the kubeconfig, or a file that it names, is wrong\n" +
-	"  3  audit: a check fails at the severity of --fail-on or worse; conformance: a requirement of level MUST is not shown;\n" +
-	"     status: something needs attention; lint: the cluster would refuse something; test: a node fails;\n" +
-	"     drain --wait: claims still have devices\n" +
-	"  4  you may not list what the command shows, or not change what it changes; sysdump: you may list nothing (what else is missing is in the archive's manifest, with code 0)\n" +
-	"  5  there is no such claim, pod, node, device or drain; test: no node has a free device; classes: the cluster publishes no view of its DeviceClasses"
-
 // root returns the command tree. Results go to stdout, warnings to stderr.
 func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
@@ -43,7 +23,7 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 			"pods and events, which the role `view` grants in a namespace, and of ResourceSlices (the chart's ClusterRole\n" +
 			"kata-vfio-view).\n" +
 			"\n" +
-			exitCodes,
+			exitCodes(),
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kata-vfio"},
 		Args:        command.NoSubcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -37,10 +37,23 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d: %s", line, code, want, stderr)
 		}
 	}
-	for _, name := range []string{"devices", "claims", "topology", "audit", "explain", "conformance", ""} {
-		if stdout, _, _ := ask(t, sample(t), append(strings.Fields(name), "--help")...); !strings.Contains(stdout, exitCodes) || !strings.Contains(stdout, "kubectl kata-vfio "+name) {
-			t.Errorf("help of %q:\n%s", name, stdout)
+}
+
+// TestHelpHasTheCommandsOwnExitCodes, and none of another command's.
+func TestHelpHasTheCommandsOwnExitCodes(t *testing.T) {
+	for _, c := range (&session{}).root(io.Discard, io.Discard).Commands() {
+		if name := c.Name(); name != "completion" && name != "version" && name != "help" {
+			stdout, _, _ := ask(t, sample(t), name, "--help")
+			if !strings.Contains(stdout, exitCodesOf(name)+"\n\nUsage:") || !strings.Contains(stdout, "kubectl kata-vfio "+name) {
+				t.Errorf("help of %q has not its exit codes, or others:\n%s", name, stdout)
+			}
+			if !strings.Contains(exitCodesOf(name), "\n  4  ") {
+				t.Errorf("%q does not say what it does without the right to list: %s", name, exitCodesOf(name))
+			}
 		}
+	}
+	if stdout, _, _ := ask(t, sample(t), "--help"); !strings.Contains(stdout, exitCodes()) {
+		t.Errorf("the help has not all exit codes:\n%s", stdout)
 	}
 }
 

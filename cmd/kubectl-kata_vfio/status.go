@@ -34,7 +34,7 @@ func statusCommand(s *session) *cobra.Command {
 			"plugin, bootstrap that is not ready, devices that are quarantined or tainted, and claims that are refused.\n" +
 			"--wait waits until rollouts are over and each node's plugin is ready.\n" +
 			"\n" +
-			exitCodes,
+			exitCodesOf("status"),
 		Example: "  kubectl kata-vfio status\n  kubectl kata-vfio status --wait --timeout 10m   # after helm upgrade\n  kubectl kata-vfio status -o json | jq '.problems'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },

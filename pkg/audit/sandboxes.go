@@ -37,6 +37,10 @@ func (all *Sandboxes) Write(w io.Writer, format string, width int) error {
 }
 
 func (all *Sandboxes) writeTable(w io.Writer, width int) error {
+	if len(all.Sandboxes) == 0 {
+		_, err := fmt.Fprintln(w, "No sandbox of Kata was found.")
+		return err
+	}
 	t := output.Table{Titles: []string{"POD", "SANDBOX", "RUNTIME", "PID", "DEVICE", "IN THE GUEST", "CLAIM"}}
 	for i := range all.Sandboxes {
 		t.Rows = append(t.Rows, newRows(&all.Sandboxes[i])...)

@@ -52,3 +52,10 @@ func TestStateThatCannotBeReadIsSaid(t *testing.T) {
 		t.Errorf("there are %+v", all)
 	}
 }
+
+func TestNoSandboxIsSaid(t *testing.T) {
+	var text strings.Builder
+	if err := sandboxes(t, withPod(t), "t1", "other").Write(&text, "table", 80); err != nil || text.String() != "No sandbox of Kata was found.\n" {
+		t.Errorf("got %q and error %v, want a sentence instead of a bare header", text.String(), err)
+	}
+}

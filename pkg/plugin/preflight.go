@@ -61,6 +61,9 @@ func FindCandidate(node, name string, all []Candidate, snap *device.Snapshot) (C
 	if !ok {
 		return Candidate{}, fmt.Errorf("the node has no PCI function %s: `lspci -D` lists the functions", address)
 	}
+	if f.Type == device.Bridge {
+		return Candidate{}, fmt.Errorf("%s is a bridge: no claim can get it; `kata-vfio-audit devices` lists the functions that claims can", address)
+	}
 	pair := slices.IndexFunc(all, func(c Candidate) bool { return c.has(address) })
 	for _, c := range all {
 		if c.Device.Name == f.Name() {

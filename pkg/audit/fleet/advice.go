@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -26,7 +27,9 @@ func (e *explaining) trouble(m Moment, reason string) Moment {
 func kubernetesAdvice(reason string) string {
 	switch reason {
 	case "FailedScheduling":
-		return "run `kubectl kata-vfio devices` to see the free devices: they must match the class and the claim's selectors"
+		return "run `kubectl kata-vfio classes` to see how many devices of the class are free for your namespace, or as an admin `kubectl kata-vfio devices`: they must match the claim's selectors too"
+	case corev1.PodReasonSchedulingGated:
+		return "wait until what the message names removes the pod's gate. Before that, the scheduler looks for no node"
 	case "BindingConditionsPending":
 		return "wait: kata-vfio-controller answers the claim within seconds. If it does not, ask the cluster's admin whether it runs"
 	case "FailedResourceClaimCreation":

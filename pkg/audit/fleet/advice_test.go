@@ -50,7 +50,7 @@ func TestAdviceIsTheTextOfTheCode(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", text.Code, got, text.Fix)
 		}
 	}
-	for reason, want := range map[string]string{"FailedScheduling": "kubectl kata-vfio devices", "FailedPrepareDynamicResources": "condition Ready", "BindingConditionsPending": "kata-vfio-controller"} {
+	for reason, want := range map[string]string{"FailedScheduling": "kubectl kata-vfio classes", "SchedulingGated": "removes the pod's gate", "FailedPrepareDynamicResources": "condition Ready", "BindingConditionsPending": "kata-vfio-controller"} {
 		if got := e.trouble(Moment{}, reason).Fix; !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want it to name %q", reason, got, want)
 		}

@@ -66,12 +66,20 @@ func (e *explaining) scheduled(of string, p *corev1.Pod) {
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		m := e.trouble(Moment{At: c.LastTransitionTime.UTC(), Of: of, What: "condition PodScheduled=" + string(c.Status), Text: c.Reason + ": " + c.Message}, "FailedScheduling")
+		m := e.trouble(Moment{At: c.LastTransitionTime.UTC(), Of: of, What: "condition PodScheduled=" + string(c.Status), Text: c.Reason + ": " + c.Message}, unscheduled(c.Reason))
 		if short := lacking(c.Message); short != "" {
 			m.Fix = lessOf(short, p)
 		}
 		e.add(m)
 	}
+}
+
+// unscheduled returns the reason of the scheduler's Event for a condition: it looked for no device yet if the pod is gated.
+func unscheduled(reason string) string {
+	if reason == corev1.PodReasonSchedulingGated {
+		return reason
+	}
+	return "FailedScheduling"
 }
 
 // lacking returns the resource that no node has enough of: "memory", "cpu"; empty if it is something else.

@@ -57,6 +57,9 @@ func TestPodThatDoesNotRunHasSomethingToDo(t *testing.T) {
 		"a class that does not exist": {change: func(p *corev1.Pod) {
 			p.Status.Conditions = unschedulable("request gpu: device class gpu.kata-vfio.io does not exist")
 		}, want: "there is no DeviceClass gpu.kata-vfio.io. Those of kata-vfio are gpu.kata-vfio.dev, vf.kata-vfio.dev"},
+		"a gate": {change: func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated, Message: "waiting for ResourceClaim controller", LastTransitionTime: minute(3)}}
+		}, want: "removes the pod's gate"},
 		"a claim that no container names": {change: func(p *corev1.Pod) { p.Spec.Containers = using("other") }, want: "`resources: {claims: [{name: a}]}`"},
 		"no claim":                        {change: func(p *corev1.Pod) { p.Spec.ResourceClaims = nil }, want: "spec.resourceClaims"},
 	} {
