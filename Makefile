@@ -117,6 +117,10 @@ demo: ## show the main job end to end in the lab, then with a cluster, its audit
 	@$(GO) build -o bin/demo-machine ./test/lab/cmd/demo
 	@$(LABGO) run ./test/e2e/cmd/demo
 
+.PHONY: picture
+picture: ## take the READMEs' picture of a report with Chromium
+	$(GO) test -trimpath -count=1 ./pkg/audit/report -run 'TestInChromium/it_asks_for_nothing' -update
+
 # What takes seconds for each of hundreds of points is sampled (-short of go test) but for soak, and what takes long to compile is left out.
 SHORT := -short
 

@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"os"
@@ -108,6 +109,29 @@ func picture(b browser) {
 	p := b.open(samplePage(), chromium.View{Width: 1240, Height: 1360})
 	if err := os.WriteFile(filepath.Join("testdata", "report.png"), p.Screenshot(false), 0o644); err != nil {
 		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(pictured, []byte(digest(b.t)), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// pictured has the digest of the page that was pictured.
+const pictured = "testdata/report.png.sha256"
+
+func digest(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("%x\n", sha256.Sum256([]byte(render(t, samplePage()))))
+}
+
+// TestPictureIsOfThePage: the READMEs show the page as it is. Pixels differ between versions of a browser and its fonts, so
+// the page itself is compared.
+func TestPictureIsOfThePage(t *testing.T) {
+	want, err := os.ReadFile(pictured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := digest(t); got != string(want) {
+		t.Errorf("the page has the digest %swant %sThe page changed after its picture was taken: `make picture` takes it again", got, want)
 	}
 }
 
