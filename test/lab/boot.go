@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 	"github.com/kata-vfio/kata-vfio/test/internal/await"
+	"github.com/kata-vfio/kata-vfio/test/internal/progress"
 	"github.com/kata-vfio/kata-vfio/test/lab/remote"
 )
 
@@ -21,7 +24,9 @@ func (m *Machine) boot(ctx context.Context) error {
 	var errs []error
 	for range bootAttempts {
 		start := time.Now()
+		quiet := progress.New(m.config.Progress).Every(bootSilence, m.bootLine)
 		err := m.bootOnce(ctx)
+		quiet()
 		if err == nil {
 			m.report("lab machine up after %.1fs", time.Since(start).Seconds())
 			go m.watch(m.qemu, m.addr, m.config.Silence) //nolint:contextcheck // it ends with QEMU
@@ -35,6 +40,27 @@ func (m *Machine) boot(ctx context.Context) error {
 		m.report("boot attempt failed after %.0fs: %v\n%s", time.Since(start).Seconds(), err, m.consoleTail())
 	}
 	return fmt.Errorf("%w\n%s", errors.Join(errs...), m.consoleTail())
+}
+
+// bootSilence is how long a person waits for a boot without a word. A boot takes 14 s on two idle cores.
+const bootSilence = 10 * time.Second
+
+// bootLine says how far the boot is: the last line of the machine's console.
+func (m *Machine) bootLine() string {
+	text, err := m.Console()
+	if err != nil {
+		return "the lab machine boots"
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return fmt.Sprintf("the lab machine boots: %.100s", strings.Map(printable, string(lines[len(lines)-1])))
+}
+
+// printable drops control characters.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return -1
 }
 
 func (m *Machine) bootOnce(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -252,5 +253,12 @@ func TestModulesTakePartInLanes(t *testing.T) {
 		if want := m == Kube || m == Containerd; (before != after) != want {
 			t.Errorf("%s: the lanes' keys %s and %s differ: %t; want %t", m, before, after, before != after, want)
 		}
+	}
+}
+
+// TestDemoBuildsWhatItShows: a node's cluster needs no queue, which takes minutes to compile.
+func TestDemoBuildsWhatItShows(t *testing.T) {
+	if all := OfNode(); slices.Contains(all, Kueue) {
+		t.Errorf("got %v, want no Kueue", all)
 	}
 }
