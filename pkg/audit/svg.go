@@ -163,9 +163,6 @@ func radius(k CardKind) int {
 
 // symbol draws a mark on a disc: a shape besides the color.
 func (b *svg) symbol(s Symbol) {
-	if s.Grade == None {
-		return
-	}
 	class, scale := gradeClass(s.Grade), float64(s.Radius)/8
 	if b.inline {
 		b.put(`<use href="#mark-%s" transform="translate(%d %d) scale(%.2f)"/>`, class, s.Center.X, s.Center.Y, scale)
