@@ -154,7 +154,7 @@ func (e *entry) portGUID(d *Device) error {
 	case !ok:
 		return nil
 	case attr.StringValue == nil:
-		return fmt.Errorf("attribute %s is not a text", v1alpha1.AttrPortGUID)
+		return fmt.Errorf("attribute %s is not a string", v1alpha1.AttrPortGUID)
 	}
 	guid, err := parseGUID(*attr.StringValue)
 	if err != nil {
@@ -169,7 +169,7 @@ func (e *entry) network(n *v1alpha1.GuestNetwork) error {
 	attr, ok := e.attribute(v1alpha1.AttrGuestNetwork)
 	switch {
 	case ok && attr.StringValue == nil:
-		return fmt.Errorf("attribute %s is not a text", v1alpha1.AttrGuestNetwork)
+		return fmt.Errorf("attribute %s is not a string", v1alpha1.AttrGuestNetwork)
 	case ok:
 		if err := decodeNetwork(*attr.StringValue, n); err != nil {
 			return fmt.Errorf("attribute %s: %w", v1alpha1.AttrGuestNetwork, err)
