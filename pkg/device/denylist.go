@@ -21,7 +21,7 @@ func (f *Function) IsDenylisted() bool {
 
 // OnVFIO reports whether a driver serves the function to user space through VFIO now: one of VFIO's own, or a vendor's that has made
 // a VFIO device for it.
-func (f *Function) OnVFIO() bool { return IsVFIO(f.Driver) || f.Driver != "" && f.Children.VFIO != "" }
+func (f *Function) OnVFIO() bool { return IsVFIO(f.Driver) || f.Driver != "" && f.Children.Served }
 
 // ServesVFIO reports whether the host's driver of the function serves VFIO itself, so that the function must stay on it: the
 // driver has made a VFIO device, or the function is a VF of an NVIDIA GPU, which only NVIDIA's driver makes a vGPU.
@@ -29,7 +29,7 @@ func (f *Function) ServesVFIO() bool {
 	if IsVFIO(f.Driver) {
 		return false
 	}
-	return f.Driver != "" && f.Children.VFIO != "" || f.isVGPU()
+	return f.Driver != "" && f.Children.Served || f.isVGPU()
 }
 
 // isVGPU reports whether the function is a VF of an NVIDIA GPU, which works with NVIDIA's driver only: vfio-pci refuses it, and

@@ -210,6 +210,8 @@ type Children struct {
 	// VFIO is the function's VFIO character device ("vfio3"), present while a
 	// VFIO driver is bound and the kernel has the cdev interface.
 	VFIO string `json:"vfio,omitempty"`
+	// Served is set while a driver serves the function by VFIO: with a node of its own, or through its group's only.
+	Served bool `json:"-"`
 	// Nodes are the names below /dev of the device nodes of the function and of all its child devices: "dri/card0",
 	// "nvme0", "nvme0n1p1", "infiniband/uverbs0", "snd/controlC1", "nvidia0", "vfio/devices/vfio3". The node of the VFIO
 	// group is not among them.

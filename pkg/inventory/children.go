@@ -15,7 +15,7 @@ import (
 // side; see scan.adopt.
 func readChildren(f *device.Function, a *attributes) {
 	c := &f.Children
-	c.VFIO = readVFIO(a)
+	c.VFIO, c.Served = readVFIO(a)
 	if device.IsVFIO(f.Driver) { // which makes nothing else
 		return
 	}
@@ -133,21 +133,21 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// readVFIO returns the name of the VFIO device. The kernel makes the directory
+// readVFIO returns the name of the VFIO device that has a node, and whether there is a VFIO device. The kernel makes the directory
 // in any case, and the device number only if it has the cdev interface.
-func readVFIO(a *attributes) string {
+func readVFIO(a *attributes) (name string, served bool) {
 	class := a.sub("vfio-dev")
 	defer class.close()
 	names := class.names()
 	if len(names) != 1 {
-		return ""
+		return "", false
 	}
 	dev := class.sub(names[0])
 	defer dev.close()
 	if _, ok := dev.text("dev"); !ok {
-		return ""
+		return "", true
 	}
-	return names[0]
+	return names[0], true
 }
 
 // readVirtio reads the netdevs and disks of a virtio function, which hang on

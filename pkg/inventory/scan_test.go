@@ -223,9 +223,9 @@ func TestScanVFIO(t *testing.T) {
 		}
 		snap := scan(t, open(t, k))
 		f := function(t, snap, gpu)
-		want := device.Children{}
+		want := device.Children{Served: true}
 		if iommufd {
-			want = device.Children{VFIO: "vfio0", Nodes: []string{"vfio/devices/vfio0"}}
+			want = device.Children{Served: true, VFIO: "vfio0", Nodes: []string{"vfio/devices/vfio0"}}
 		}
 		if diff := cmp.Diff(want, f.Children); diff != "" || f.Driver != "vfio-pci" || f.DriverOverride != "vfio-pci" {
 			t.Errorf("iommufd %v: driver %q, override %q, children (-want +got):\n%s", iommufd, f.Driver, f.DriverOverride, diff)

@@ -301,7 +301,7 @@ func (c *candidate) acceptedByVFIO() *rule.Verdict {
 		case t.f.ServesVFIO() && !t.f.OnVFIO():
 			return c.mate(t.f, rule.DriverServesVFIO,
 				fmt.Sprintf("driver %s has made no VFIO device for %s, without which it can't be a vGPU", cmp.Or(t.f.Driver, "nvidia"), t.f.Address),
-				"enable the GPU's VFs with /usr/lib/nvidia/sriov-manage -e, on a kernel with CONFIG_VFIO_DEVICE_CDEV; vGPUs as mediated devices (before Linux 6.8) are not supported")
+				"enable the GPU's VFs with /usr/lib/nvidia/sriov-manage -e; vGPUs as mediated devices (before Linux 6.8) are not supported")
 		case t.f.ServesVFIO():
 		case driver == device.GenericVFIO && t.f.IsDenylisted() && !c.node.Snapshot.Host.VFIODenylistOff:
 			return c.mate(t.f, rule.OnVFIODenylist,

@@ -31,7 +31,7 @@ func TestVFIOTakesTheFunction(t *testing.T) {
 	)
 	variant := device.Alias{Pattern: "vfio_pci:v00008086d000037C9sv*sd*bc*sc*i*", Module: "qat_vfio_pci"}
 	served := mateOf(nvidia, display, "nvidia", 0, 0)
-	served.Children.VFIO = "vfio0"
+	served.Children.Served = true
 	for name, c := range map[string]struct {
 		function device.Function
 		host     func(*device.Host)
