@@ -59,6 +59,9 @@ func (e *TakenError) Error() string {
 	return "driver " + e.Driver + " has it now: keep it away (blacklist it, or stop what loads it) and try again"
 }
 
+// Settle waits until the kernel has answered all writes for a function; see [control.Control.Settle].
+func (e *Executor) Settle(ctx context.Context, a pci.Address) error { return e.kernel.Settle(ctx, a) }
+
 // Do executes one step of binding, as [Function.Do] does, or loads a module, which concerns no function. Its errors are
 // [StepError]s.
 func (e *Executor) Do(ctx context.Context, s plan.Step) error {

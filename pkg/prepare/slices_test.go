@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -192,11 +193,17 @@ func withVGPUs(t *testing.T) (w *world, vfs []pci.Address) {
 	t.Helper()
 	w = newWorld(t)
 	w.k.WithIOMMUFD()
-	_, vfs = w.k.AddVGPUHost(0x3b, 4,
+	return w, w.vgpus()
+}
+
+// vgpus adds that GPU.
+func (w *world) vgpus() []pci.Address {
+	w.t.Helper()
+	_, vfs := w.k.AddVGPUHost(0x3b, 4,
 		sysfstest.VGPUType{ID: 1428, Name: "NVIDIA H200X-35C", GiB: 35, Max: 4},
 		sysfstest.VGPUType{ID: 1429, Name: "NVIDIA H200X-70C", GiB: 70, Max: 2})
 	w.slices(v1alpha1.GPUSliceRule{NVIDIA: &v1alpha1.NVIDIASlices{VGPUType: "NVIDIA H200X-35C", Instances: 4}})
-	return w, vfs
+	return vfs
 }
 
 // TestVGPU is made for its claim, and freed before the reset after each tenant; the VF never leaves NVIDIA's driver.
@@ -232,6 +239,22 @@ func TestVGPU(t *testing.T) {
 	if fn := rec.Plan.Functions[0]; fn.Target != fn.Original || rec.Plan.ReturnsToHost() {
 		t.Errorf("target %+v, original %+v, returns to host: %t", fn.Target, fn.Original, rec.Plan.ReturnsToHost())
 	}
+}
+
+// TestVGPUByItsGroup: a kernel without nodes for single devices gives the VM the VF's group.
+func TestVGPUByItsGroup(t *testing.T) {
+	w := newWorld(t)
+	vfs := w.vgpus()
+	w.mustPrepare(w.request(uid, vfs[1]))
+	spec, err := w.specs.Read(uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nodes := spec.Devices[0].ContainerEdits.DeviceNodes; len(nodes) != 1 || nodes[0].Path != w.groupNode(vfs[1]) {
+		t.Errorf("nodes %+v, want %s", nodes, w.groupNode(vfs[1]))
+	}
+	w.mustUnprepare(uid)
+	w.wantNoSettings("after Unprepare")
 }
 
 // TestVGPUThatIsRefused says why: a size that does not fit beside the others, a type that another program has set, a name that no driver
@@ -333,25 +356,41 @@ func TestVGPUThatIsNotFreed(t *testing.T) {
 	}
 }
 
-// TestVGPUWhoseWriteHangs fails in time, and nothing is written for the VF until the kernel answers.
+// TestVGPUWhoseWriteHangs fails in time. Whenever the kernel answers, no type is left of the write without a record.
 func TestVGPUWhoseWriteHangs(t *testing.T) {
-	w, vfs := withVGPUs(t)
-	w.limit = 50 * time.Millisecond
-	answer := make(chan struct{})
-	w.k.OnWrite(func(path, _ string) error {
-		if strings.HasSuffix(path, vgpuFile) {
-			<-answer
-		}
-		return nil
-	})
-	p := w.plugin(nil)
-	_, err := p.Prepare(t.Context(), w.request(uid, vfs[0]))
-	says(t, err, "the kernel has not answered")
-	close(answer)
-	if _, err := p.Unprepare(t.Context(), uid); err != nil && w.record(uid) != nil {
-		w.mustUnprepare(uid)
+	for name, c := range map[string]struct {
+		undo time.Duration // how long the undo waits, and the kernel answers after a second
+		left bool
+	}{
+		"it is answered during the undo": {undo: 2 * time.Second},
+		"it is answered after the undo":  {undo: 500 * time.Millisecond, left: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, vfs := withVGPUs(t)
+				w.limit = 50 * time.Millisecond
+				w.k.OnWrite(func(path, value string) error {
+					if strings.HasSuffix(path, vgpuFile) && value != "0" {
+						time.Sleep(time.Second)
+					}
+					return nil
+				})
+				p := w.plugin(nil, func(c2 *prepare.Config) { c2.UndoLimit = c.undo })
+				_, err := p.Prepare(t.Context(), w.request(uid, vfs[0]))
+				says(t, err, "the kernel has not answered")
+				if rec := w.record(uid); (rec != nil) != c.left {
+					t.Errorf("record %+v; want one: %t", rec, c.left)
+				}
+				time.Sleep(time.Second)
+				if c.left {
+					if _, err := p.Unprepare(t.Context(), uid); err != nil {
+						t.Error(err)
+					}
+				}
+				w.wantNoSettings("at the end")
+			})
+		})
 	}
-	w.wantNoSettings("at the end")
 }
 
 // fifth is a provider that the product does not have: what it sets is text in memory.

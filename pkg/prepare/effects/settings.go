@@ -156,6 +156,10 @@ func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function,
 		err = set.CheckFunction(fn)
 	}
 	if err == nil {
+		// A write that the kernel has not answered may yet change the value after it is read.
+		err = set.Executor.Settle(ctx, fn.Address)
+	}
+	if err == nil {
 		step, begun := fn.SetStep(s, from, to), time.Now()
 		is, err = putValue(ctx, provider, fn, s, to)
 		set.Observe(Event{Claim: rec.Plan.Claim, Phase: PhaseSetting, Step: &step, Took: time.Since(begun), Err: err})
