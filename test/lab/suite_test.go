@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			others := "Sanitizing" // by groups, VMs boot faster
 			if variant == image.Legacy {
-				others = "VLANs|Guestnet|Endpoint|Provisioned"
+				others = "VLANs|Guestnet|Endpoint|Provisioned|VGPUThat|VGPUWhose"
 				if testing.Short() { // what the variants do otherwise: groups and their nodes
 					others += "|Refusals|BoundB|Override|UnprepareWaits"
 				}

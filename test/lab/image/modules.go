@@ -37,6 +37,7 @@ func (b *build) layModules(ctx context.Context) error {
 		copyFiles(stock, b.modulesDir(b.layer(baseLayer)), withoutVFIO(vfio)),
 		copyFiles(stock, b.modulesDir(b.layer(Legacy)), onlyVFIO(vfio)),
 		b.copyBuilt(vfioDir, IOMMUFD),
+		b.copyBuilt(vgpuDir, Legacy),
 		b.copyBuilt(netdevsimDir, baseLayer),
 	); err != nil {
 		return fmt.Errorf("copy modules: %w", err)
@@ -114,7 +115,7 @@ func (b *build) unpackModules(ctx context.Context) error {
 		}
 	}
 	var strip []string
-	for _, layer := range []string{IOMMUFD, baseLayer} {
+	for _, layer := range layers() {
 		strip = append(strip, b.updatesDir("/"+filepath.Join("layers", layer)))
 	}
 	strip = append(strip, "-name", "*.ko", "-exec", "strip", "--strip-debug", "{}", "+")

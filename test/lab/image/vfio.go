@@ -83,6 +83,7 @@ func (b *build) arrangeVFIO() error {
 		}
 	}
 	return errors.Join(
+		b.arrangeVGPU(filepath.Join(vfioDir, "vgpu")),
 		b.writeEmbedded("vfio/Kbuild", filepath.Join(dir, "Kbuild"), os.O_TRUNC),
 		os.WriteFile(filepath.Join(dir, "itspan/Makefile"), []byte("obj-m += itspan.o\n"), 0o644),
 		b.spanIterator(filepath.Join(linux, "lib/interval_tree.c"), filepath.Join(dir, "itspan/itspan.c")),
