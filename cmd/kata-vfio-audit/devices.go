@@ -33,6 +33,7 @@ func devicesCommand(t *tree) *cobra.Command {
 			"! prepared, with a serious note, ✗ claims are refused; no mark for functions that the node uses), and then how to fix\n" +
 			"them, the worst last. \"not selected\" is a function that the node config does not select: it is not published.\n" +
 			"\"not sliced\" is a VF of a GPU that gpuSlices of the node config does not name, and \"stays on host\" a PF whose vendor supports VMs with its VFs only.\n" +
+			"\"boundary\" is what separates a slice from the other tenants of its GPU: hardwareSlice or scheduler.\n" +
 			"\n" +
 			"The verdicts match the plugin's plan and the taints in its ResourceSlices. They depend on the config that the plugin\n" +
 			"uses (/run/kata-vfio/published.json), else /etc/kata-vfio/node.yaml, else the default one; on the records, marks and\n" +

@@ -50,6 +50,9 @@ type Device struct {
 	PFAddress *pci.Address `json:"pf,omitempty"`
 	VFIndex   *int         `json:"vfIndex,omitempty"`
 
+	// Boundary is what separates the function from the other tenants of its card, empty for a bridge; see [device.Boundary].
+	Boundary device.Boundary `json:"boundary,omitempty"`
+
 	Isolated bool `json:"isolated"`
 	// Reasons say why the function is not isolated, worst first: objects with
 	// code, severity, text, fix and evidence.
@@ -129,6 +132,9 @@ func view(s *device.Snapshot, f *device.Function, assessor *plan.Assessor) Devic
 	}
 	if g, ok := s.GroupWith(f); ok {
 		d.GroupMembers = list(g.Members)
+	}
+	if !f.IsBridge() {
+		d.Boundary = s.Boundary(f)
 	}
 	if f.IsBridge() && f.Capabilities.Express != nil {
 		d.ACS = isolation.ReadACS(s, f)

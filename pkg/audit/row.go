@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -106,6 +107,9 @@ func (r *row) verdict() string {
 		}
 		if r.device.Assignable() && r.device.has(rule.NotOurs) {
 			return "isolated, not selected"
+		}
+		if r.device.Type == device.GPUVF {
+			return "isolated, boundary " + string(r.device.Boundary)
 		}
 		return "isolated"
 	case Concern:

@@ -52,7 +52,7 @@ func (d *demo) run(ctx context.Context) error {
 	defer m.Stop()
 	d.m = m
 	for _, chapter := range []func(context.Context) error{
-		d.bootstrap, d.provide, d.provision, d.inventory, d.plan, d.prepare, d.vm, d.refusal, d.unprepare,
+		d.bootstrap, d.provide, d.provision, d.inventory, d.plan, d.prepare, d.vm, d.refusal, d.unprepare, d.slice,
 	} {
 		if err := chapter(ctx); err != nil {
 			return err
@@ -99,7 +99,7 @@ func (d *demo) provide(ctx context.Context) error {
 			return fmt.Errorf("%w (run `make build` first)", err)
 		}
 	}
-	for _, name := range []string{"claim.yaml", "refused.yaml", "node.yaml", "vfs.yaml", "waivers.yaml"} {
+	for _, name := range []string{"claim.yaml", "refused.yaml", "node.yaml", "slice.yaml", "slices.yaml", "vfs.yaml", "waivers.yaml"} {
 		data, err := inputs.ReadFile("files/" + name)
 		if err != nil {
 			return err
