@@ -22,6 +22,12 @@ type Provider interface {
 	Accepts(name, want, now string) bool
 }
 
+// Stopper is a Provider that can end what a function executes, before the reset after a tenant.
+type Stopper interface {
+	// Stop ends what the function executes. The reset allows it to execute again.
+	Stop(ctx context.Context, fn *plan.Function) error
+}
+
 // UnsettableError says that a provider can't set a value of a function: a claim that needs the value is refused.
 type UnsettableError struct{ Text, Fix string }
 

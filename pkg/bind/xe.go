@@ -23,38 +23,51 @@ type Xe struct {
 	kernel *control.Control
 }
 
-// profile returns the directory of a VF's values. The PF counts its VFs from 1 there.
-func (x *Xe) profile(fn *plan.Function) (string, error) {
-	link, err := x.fs.ReadLink(sysfs.FunctionPath(fn.Address) + "/physfn")
+// admin returns the directory of what the PF has for a VF, after a check that the PF's VF of that index is this one. The PF counts its
+// VFs from 1 there.
+func (x *Xe) admin(fn *plan.Function) (string, error) {
+	if fn.PF == nil {
+		return "", fmt.Errorf("%s is no VF", fn.Address)
+	}
+	vf, err := x.fs.ReadLink(fmt.Sprintf("%s/virtfn%d", sysfs.FunctionPath(*fn.PF), fn.VFIndex))
 	if err != nil {
-		return "", fmt.Errorf("find the PF of VF %s: %w", fn.Address, err)
+		return "", fmt.Errorf("find VF %s among those of its PF %s: %w", fn.Address, fn.PF, err)
 	}
-	pf := "sys/bus/pci/devices/" + path.Base(link)
-	for n := 1; ; n++ {
-		vf, err := x.fs.ReadLink(fmt.Sprintf("%s/virtfn%d", pf, n-1))
-		if err != nil {
-			return "", fmt.Errorf("find VF %s among those of its PF %s: %w", fn.Address, path.Base(link), err)
-		}
-		if path.Base(vf) == fn.Address.String() {
-			return control.XeProfile(path.Base(link), n), nil
-		}
+	if now := path.Base(vf); now != fn.Address.String() {
+		return "", fmt.Errorf("VF %d of PF %s is %s, and not %s any more: its VFs were made again", fn.VFIndex, fn.PF, now, fn.Address)
 	}
+	return control.XeAdmin(*fn.PF, fn.VFIndex+1), nil
 }
 
 // Resolve implements [Provider].
 func (x *Xe) Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) error {
 	var err error
-	s.Found, err = x.Read(ctx, fn, s.Name)
+	if s.Found, err = x.Read(ctx, fn, s.Name); err != nil || s.Name != plan.XePriority || s.Found == s.Want {
+		return err
+	}
+	dir, err := x.admin(fn)
+	if err != nil {
+		return err
+	}
+	// The firmware of today's GPUs gives all VFs one priority, and xe then makes the file read-only (sched_priority_change_allowed in
+	// drivers/gpu/drm/xe/xe_sriov_pf_sysfs.c).
+	info, err := x.fs.Stat(dir + "/profile/" + s.Name)
+	if err == nil && info.Mode()&0o222 == 0 {
+		return unsettable(
+			fmt.Sprintf("the priority of %s is %s, and driver xe can't change that of a single VF of this GPU", fn.Address, s.Found),
+			fmt.Sprintf("leave priority out of gpuSlices in the node config, or write %q to sriov_admin/.bulk_profile/%s of the PF, for all of its VFs", s.Want, s.Name),
+		)
+	}
 	return err
 }
 
 // Read implements [Provider]. The kernel answers EUCLEAN if the tiles of a GPU have different values.
 func (x *Xe) Read(_ context.Context, fn *plan.Function, name string) (string, error) {
-	dir, err := x.profile(fn)
+	dir, err := x.admin(fn)
 	if err != nil {
 		return "", err
 	}
-	text, err := x.fs.ReadString(dir + "/" + name)
+	text, err := x.fs.ReadString(dir + "/profile/" + name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", missingProfile(name)
@@ -95,11 +108,23 @@ func chosen(text string) string {
 
 // Set implements [Provider].
 func (x *Xe) Set(ctx context.Context, fn *plan.Function, name, value string) error {
-	dir, err := x.profile(fn)
+	dir, err := x.admin(fn)
 	if err != nil {
 		return err
 	}
 	return x.kernel.Write(ctx, control.XeValue(fn.Address, dir, name, value))
+}
+
+// Stop implements [Stopper], where the kernel has the file. The next FLR of the VF ends the stop.
+func (x *Xe) Stop(ctx context.Context, fn *plan.Function) error {
+	dir, err := x.admin(fn)
+	if err != nil {
+		return err
+	}
+	if there, err := x.fs.Exists(dir + "/stop"); err != nil || !there {
+		return err
+	}
+	return x.kernel.Write(ctx, control.XeStop(fn.Address, dir))
 }
 
 // Accepts implements [Provider]. The firmware rounds times and memory: the kernel does not say how, so a value that differs by

@@ -135,11 +135,14 @@ func (m *maker) add(c *candidate) {
 		}
 		m.taken[t.f.Address] = m.function(t)
 	}
-	m.taken[c.f.Address].VF = c.vfChange()
-	m.taken[c.f.Address].Settings = c.providedSettings()
+	own := m.taken[c.f.Address]
+	own.VF, own.Settings = c.vfChange(), c.providedSettings()
+	if c.f.VF != nil && len(own.Settings) > 0 {
+		own.VFIndex = c.f.VF.Index
+	}
 	if c.isEndpoint() {
 		m.devices[len(m.devices)-1].Attachment = v1alpha1.AttachPhysicalEndpoint
-		m.taken[c.f.Address].Endpoint = endpointBinding(c.f)
+		own.Endpoint = endpointBinding(c.f)
 	}
 }
 

@@ -106,8 +106,9 @@ type Function struct {
 	Endpoint *Binding `json:"endpoint,omitempty"`
 	// VF are the changes of a VF besides its binding; nil if there are none.
 	VF *VFChange `json:"vf,omitempty"`
-	// Settings are what providers set for the function besides its binding; see [Setting].
+	// Settings are what providers set for the function besides its binding; see [Setting]. VFIndex is the index of a VF that has some.
 	Settings []Setting `json:"settings,omitempty"`
+	VFIndex  int       `json:"vfIndex,omitempty"`
 	// Sanitize is the profile of the sanitizing stage that the function passes before another tenant gets it; empty if there
 	// is none.
 	Sanitize string `json:"sanitize,omitempty"`

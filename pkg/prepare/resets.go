@@ -49,6 +49,7 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 // resetAfter executes the resets that are due after a tenant, and adds their proofs to the record. Functions that can't
 // be proven clean are quarantined.
 func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
+	o.Effects.Stop(ctx, rec)
 	return o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.Resets()))
 }
 

@@ -97,7 +97,16 @@ func TestSliceOfIntelHasItsSettings(t *testing.T) {
 	if e == nil || len(e.Devices) != 1 || !slices.Contains(e.Devices[0].Provided, ledger.Provided{By: "xe", Name: plan.XeMemory, Value: "1073741824"}) {
 		t.Errorf("the ledger has %+v, want the values as read back", e)
 	}
+	w.k.OnReset(vfs[1], func(string) (sysfstest.ResetEffect, error) {
+		if w.k.ReadFile(pf, sysfstest.XeStop(2)) != "1" {
+			t.Error("the VF is reset, and was not stopped before")
+		}
+		return sysfstest.ResetWorks, nil
+	})
 	w.mustUnprepare(uid)
+	if got := w.k.ReadFile(pf, sysfstest.XeStop(1)); got != "" {
+		t.Errorf("another VF was stopped: %q", got)
+	}
 	if got := w.xe(pf, 2, plan.XeExecQuantum); got != "5" {
 		t.Errorf("after Unprepare exec_quantum_ms is %q, want 5 as found", got)
 	}
@@ -153,6 +162,20 @@ func TestSliceOfIntelOnAnOlderKernel(t *testing.T) {
 	says(t, err, "the slice has the GPU without end", "allowUnisolated")
 	req.Devices[0].VFIO.AllowUnisolated = new(true)
 	w.mustPrepare(req)
+}
+
+// TestSliceOfIntelWhosePriorityIsFixed is refused if it is to have another one, and gets the one that it has.
+func TestSliceOfIntelWhosePriorityIsFixed(t *testing.T) {
+	w, pf, vfs := withXe(t, &v1alpha1.IntelSlices{Priority: v1alpha1.SliceNormal})
+	w.k.FixFile(pf, sysfstest.XeValue(1, plan.XePriority))
+	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, vfs[0]))
+	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.UnsupportedSetting) {
+		t.Errorf("Prepare = %v, want a refusal of the setting", err)
+	}
+	says(t, err, "priority of "+vfs[0].String()+" is low", "bulk_profile")
+	w.node.GPUSlices[0].Intel.Priority = v1alpha1.SliceLow
+	w.mustPrepare(w.request(uid, vfs[0]))
+	w.mustUnprepare(uid)
 }
 
 // TestWarmVGPU is reset once, and is ready then.

@@ -132,6 +132,24 @@ func (set *Set) Deactivate(ctx context.Context, rec *journal.Record) error {
 	return errors.Join(errs...)
 }
 
+// Stop has the providers that can do it end what the functions of a tenant still execute. The reset follows in any case, and is what
+// counts: the observer gets an error, and nobody else.
+func (set *Set) Stop(ctx context.Context, rec *journal.Record) {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		if len(fn.Settings) == 0 {
+			continue
+		}
+		stopper, ok := set.Providers[fn.Settings[0].Provider].(bind.Stopper)
+		if !ok || set.CheckFunction(fn) != nil {
+			continue
+		}
+		begun := time.Now()
+		err := stopper.Stop(ctx, fn)
+		set.Observe(Event{Claim: rec.Plan.Claim, Phase: PhaseSetting, Took: time.Since(begun), Err: err})
+	}
+}
+
 // unsetAll takes back the settings of fn that are activations, or the others, unless the function is gone.
 func (set *Set) unsetAll(ctx context.Context, rec *journal.Record, fn *plan.Function, activations bool) error {
 	var errs []error

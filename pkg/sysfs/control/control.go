@@ -129,17 +129,18 @@ func ROM(a pci.Address, on bool) Attribute {
 	return Attribute{a, device(a, "rom"), value}
 }
 
-// XeProfile returns the directory in which driver xe has the values of a PF's n-th VF, from 1
+// XeAdmin returns the directory of what driver xe has for a PF's n-th VF, from 1
 // (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov).
-func XeProfile(pf string, n int) string {
-	return fmt.Sprintf("sys/bus/pci/devices/%s/sriov_admin/vf%d/profile", pf, n)
+func XeAdmin(pf pci.Address, n int) string { return device(pf, fmt.Sprintf("sriov_admin/vf%d", n)) }
+
+// XeValue sets one value of the VF a in the directory that [XeAdmin] names. EINVAL means that the value is malformed, EPERM that
+// the hardware does not have it, and EIO that the firmware refuses it.
+func XeValue(a pci.Address, admin, name, value string) Attribute {
+	return Attribute{a, admin + "/profile/" + name, value}
 }
 
-// XeValue sets one value of the VF a in the directory that [XeProfile] names. EINVAL means that the value is malformed, EPERM that
-// the hardware does not have it, and EIO that the firmware refuses it.
-func XeValue(a pci.Address, profile, name, value string) Attribute {
-	return Attribute{a, profile + "/" + name, value}
-}
+// XeStop ends at once what the VF a executes, until its next FLR.
+func XeStop(a pci.Address, admin string) Attribute { return Attribute{a, admin + "/stop", "1"} }
 
 // VGPUType sets the vGPU type of a VF on NVIDIA's driver; 0 frees the vGPU. The driver refuses a type that does not fit beside the
 // other vGPUs of the GPU. The write may wait for the GPU's lock.

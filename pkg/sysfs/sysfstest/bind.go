@@ -176,6 +176,18 @@ func (k *Kernel) SetFile(a pci.Address, name, content string) {
 	}
 }
 
+// FixFile makes a driver's attribute of a function read-only.
+func (k *Kernel) FixFile(a pci.Address, name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if f := k.functions[a]; f != nil {
+		file := f.files[name]
+		file.Store = nil
+		f.files[name] = file
+		k.showFile(f, file)
+	}
+}
+
 // RemoveFile takes a driver's attribute away from a function, as a kernel that does not have it.
 func (k *Kernel) RemoveFile(a pci.Address, name string) error {
 	k.mu.Lock()

@@ -149,6 +149,9 @@ func (k *Kernel) AddXeHost(bus uint8, vfs int) (pf pci.Address, all []pci.Addres
 // XeValue is the name of a file of the PF of the n-th VF, from 1.
 func XeValue(n int, name string) string { return fmt.Sprintf("sriov_admin/vf%d/profile/%s", n, name) }
 
+// XeStop is the name of the file that stops the n-th VF, from 1. Here it shows that it was written.
+func XeStop(n int) string { return fmt.Sprintf("sriov_admin/vf%d/stop", n) }
+
 func xeFiles(vfs int) []File {
 	number := func(value string) (string, error) {
 		if _, err := strconv.ParseUint(value, 10, 64); err != nil {
@@ -163,6 +166,7 @@ func xeFiles(vfs int) []File {
 			File{Name: XeValue(n, "preempt_timeout_us"), Content: "0", Store: number},
 			File{Name: XeValue(n, "sched_priority"), Content: "[low] normal", Store: xePriority},
 			File{Name: XeValue(n, "vram_quota"), Content: "0", Store: xeMemory},
+			File{Name: XeStop(n), Store: number},
 		)
 	}
 	return all
