@@ -1,6 +1,10 @@
 package device
 
-import "github.com/kata-vfio/kata-vfio/pkg/pci"
+import (
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
 
 // Boundary is what separates a device from the other tenants of its card.
 type Boundary string
@@ -21,10 +25,41 @@ func (s *Snapshot) Boundary(f *Function) Boundary {
 	if f.VF == nil {
 		return BoundaryDevice
 	}
-	if pf, ok := s.Function(f.VF.PF); ok && f.Type == GPUVF && isPartitioned(pf.Vendor, pf.Device) {
+	if pf, ok := s.Function(f.VF.PF); ok && f.Type == GPUVF && isPartitioned(pf.Vendor, pf.Device) && pf.PF.hasPartitions() {
 		return BoundaryHardware
 	}
 	return BoundaryScheduler
+}
+
+// hasPartitions reports whether an AMD GPU has compute dies for each VF, as far as gim says it: fewer partitions than VFs are shared
+// in time.
+func (pf *PF) hasPartitions() bool {
+	if pf == nil || pf.Partition == "" {
+		return true
+	}
+	compute, _, _ := strings.Cut(pf.Partition, "/")
+	switch compute {
+	case "SPX":
+		return pf.NumVFs <= 1
+	case "DPX":
+		return pf.NumVFs <= 2
+	case "TPX":
+		return pf.NumVFs <= 3
+	case "QPX":
+		return pf.NumVFs <= 4
+	}
+	return true // CPX: each die is a partition
+}
+
+// Partition returns how AMD's driver has divided the GPU of a VF; see [PF.Partition].
+func (s *Snapshot) Partition(f *Function) string {
+	if f.VF == nil {
+		return ""
+	}
+	if pf, ok := s.Function(f.VF.PF); ok && pf.PF != nil {
+		return pf.PF.Partition
+	}
+	return ""
 }
 
 // isPartitioned reports whether the ids are those of a GPU whose VFs have compute dies (XCDs) of their own: AMD's CDNA 3 and 4. With

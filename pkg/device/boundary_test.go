@@ -32,7 +32,7 @@ func TestBoundary(t *testing.T) {
 		"MI300X, 8 VFs":      {amd, 0x74a1, 0x120000, 8, device.BoundaryHardware, 24},
 		"MI300X, 1 VF":       {amd, 0x74a1, 0x120000, 1, device.BoundaryHardware, 192},
 		"MI300X, 4 VFs":      {amd, 0x74a1, 0x120000, 4, device.BoundaryHardware, 0},
-		"MI355X, 8 VFs":      {amd, 0x75a3, 0x120000, 8, device.BoundaryHardware, 0},
+		"MI355X, 8 VFs":      {amd, 0x75a3, 0x120000, 8, device.BoundaryHardware, 36},
 		"V710, 12 VFs":       {amd, 0x7460, 0x038000, 12, device.BoundaryScheduler, 0},
 		"Flex 170, 8 VFs":    {intel, 0x56c0, 0x038000, 8, device.BoundaryScheduler, 0},
 		"H100, 4 VFs":        {nvidia, 0x2330, 0x030200, 4, device.BoundaryScheduler, 0},
@@ -50,6 +50,29 @@ func TestBoundary(t *testing.T) {
 		size, known := s.GPUMemory(vf)
 		if size != c.memory<<30 || known != (c.memory > 0) {
 			t.Errorf("%s: the VF has %d bytes of memory, known: %t, want %d GiB", name, size, known, c.memory)
+		}
+	}
+}
+
+// TestBoundaryOfPartitions: gim's word counts more than the model's. VFs that share a partition share its dies in time.
+func TestBoundaryOfPartitions(t *testing.T) {
+	for _, c := range []struct {
+		partition string
+		vfs       int
+		want      device.Boundary
+	}{
+		{"", 8, device.BoundaryHardware},
+		{"CPX/NPS4", 8, device.BoundaryHardware},
+		{"SPX/NPS1", 1, device.BoundaryHardware},
+		{"DPX/NPS2", 2, device.BoundaryHardware},
+		{"SPX/NPS1", 8, device.BoundaryScheduler},
+		{"DPX/NPS2", 8, device.BoundaryScheduler},
+		{"QPX/NPS4", 8, device.BoundaryScheduler},
+	} {
+		s, pf, vf := sliced(t, 0x1002, 0x74a1, 0x120000, c.vfs)
+		pf.PF.Partition = c.partition
+		if got := s.Boundary(vf); got != c.want || s.Partition(vf) != c.partition {
+			t.Errorf("%d VFs of a GPU divided as %q: boundary %q, partition %q; want %q", c.vfs, c.partition, got, s.Partition(vf), c.want)
 		}
 	}
 }

@@ -177,6 +177,9 @@ type PF struct {
 	Autoprobe bool `json:"autoprobe"`
 	// VFs are the addresses of the enabled VFs, by index.
 	VFs []pci.Address `json:"vfs,omitempty"`
+	// Partition is how AMD's driver gim has divided the GPU for its VFs, compute dies and memory: "CPX/NPS4". It is empty for other
+	// drivers, and if gim does not say it.
+	Partition string `json:"partition,omitempty"`
 	// UnassignedBARs are the VF BARs for which the kernel found no room in the node's memory. It then makes no VFs
 	// (drivers/pci/iov.c sriov_enable).
 	UnassignedBARs []int `json:"unassignedBARs,omitempty"`

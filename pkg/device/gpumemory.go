@@ -1,6 +1,10 @@
 package device
 
-import "github.com/kata-vfio/kata-vfio/pkg/pci"
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
 
 // model is a vendor and device id.
 type model struct{ vendor, device pci.ID }
@@ -33,6 +37,8 @@ func gpuGiB(id model) uint64 {
 		return 24
 	case model{nvidia, 0x1db1}, model{nvidia, 0x1db4}, model{nvidia, 0x1eb8}, model{nvidia, 0x25b6}: // V100 16GB, T4, A2 and A16
 		return 16
+	case model{amd, 0x75a0}, model{amd, 0x75a3}: // MI350X, MI355X
+		return 288
 	case model{amd, 0x74a5}: // MI325X
 		return 256
 	case model{amd, 0x74a1}: // MI300X
@@ -70,19 +76,28 @@ func (f *Function) GPUMemory() (size uint64, known bool) {
 }
 
 // GPUMemory returns the memory of a GPU, as [Function.GPUMemory] does, or of a VF of one. That of a VF is known where the vendor
-// says how its driver divides a model's memory: AMD's gim has 1 VF or 8 alike ones on an MI300X. It is 0 for other VFs, whose BARs
-// don't say it.
+// says how its driver divides a model's memory: AMD's gim has alike VFs, in the numbers that its notes name. It is 0 for other VFs,
+// whose BARs don't say it.
 func (s *Snapshot) GPUMemory(f *Function) (size uint64, known bool) {
 	if f.Type != GPUVF || f.VF == nil {
 		return f.GPUMemory()
 	}
 	pf, ok := s.Function(f.VF.PF)
-	if !ok || pf.PF == nil || (model{pf.Vendor, pf.Device}) != (model{pci.VendorAMD, 0x74a1}) {
+	if !ok || pf.PF == nil || !slices.Contains(alikeVFs(model{pf.Vendor, pf.Device}), pf.PF.NumVFs) {
 		return 0, false
 	}
-	switch pf.PF.NumVFs {
-	case 1, 8:
-		return gpuGiB(model{pf.Vendor, pf.Device}) << 30 / uint64(pf.PF.NumVFs), true
+	return gpuGiB(model{pf.Vendor, pf.Device}) << 30 / uint64(pf.PF.NumVFs), true
+}
+
+// alikeVFs returns the numbers of VFs in which gim divides a model (amd/MxGPU-Virtualization, notes of 9.2 to 9.4).
+func alikeVFs(id model) []int {
+	switch id {
+	case model{pci.VendorAMD, 0x75a0}, model{pci.VendorAMD, 0x75a3}: // MI350X, MI355X
+		return []int{1, 2, 8}
+	case model{pci.VendorAMD, 0x74a1}: // MI300X
+		return []int{1, 8}
+	case model{pci.VendorAMD, 0x74a5}, model{pci.VendorAMD, 0x740f}: // MI325X, MI210
+		return []int{1}
 	}
-	return 0, false
+	return nil
 }

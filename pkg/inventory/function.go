@@ -6,8 +6,10 @@ import (
 	iofs "io/fs"
 	"path"
 	"strconv"
+	"strings"
 	"unique"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -204,7 +206,27 @@ func readSRIOV(f *device.Function, a *attributes, keep kept) {
 		return
 	}
 	vfs := readVFs(a)
-	f.PF = &device.PF{TotalVFs: total, NumVFs: readNumVFs(f, a, len(vfs)), Autoprobe: a.on("sriov_drivers_autoprobe"), VFs: vfs}
+	f.PF = &device.PF{
+		TotalVFs: total, NumVFs: readNumVFs(f, a, len(vfs)), Autoprobe: a.on("sriov_drivers_autoprobe"), VFs: vfs, Partition: readPartition(f, a),
+	}
+}
+
+// readPartition reads how AMD's driver gim divides a GPU with VFs: "CPX" and "memory_partition_mode: NPS4" on a line of several
+// (gim/gim_shim/sysfs/gim_monitor.c in amd/MxGPU-Virtualization). Only these two files are read: a read of reset_gpu beside them resets
+// the GPU.
+func readPartition(f *device.Function, a *attributes) string {
+	if f.Driver != "gim" || !a.usable() {
+		return ""
+	}
+	compute, _, err := a.dir.Text("spatial_partition_mode")
+	text, _, memoryErr := a.dir.Text("memory_partition_mode")
+	line, _, _ := strings.Cut(text, "\n")
+	memory := strings.TrimSpace(strings.TrimPrefix(line, "memory_partition_mode:"))
+	partition := compute + "/" + memory
+	if err != nil || memoryErr != nil || !v1alpha1.IsPartition(partition) { // it is busy, or says that it failed
+		return ""
+	}
+	return partition
 }
 
 // readNumVFs reads the number of enabled VFs, which is known to be at least

@@ -68,6 +68,8 @@ func (set *rules) sliceProblems(s *device.Snapshot) []rule.Verdict {
 			what = "matches no GPU of this node"
 		case r.NVIDIA != nil && !vendors[pci.VendorNVIDIA]:
 			what = "has nvidia, and matches no GPU of NVIDIA"
+		case r.AMD != nil && !vendors[pci.VendorAMD]:
+			what = "has amd, and matches no GPU of AMD"
 		case r.Intel != nil && !vendors[pci.VendorIntel]:
 			what = "has intel, and matches no GPU of Intel"
 		}

@@ -43,7 +43,9 @@ const (
 type provide func(*candidate) ([]Setting, *rule.Verdict)
 
 // provides returns that of each provider.
-func provides() []provide { return []provide{(*candidate).xeSlice, (*candidate).vgpu} }
+func provides() []provide {
+	return []provide{(*candidate).amdSlice, (*candidate).xeSlice, (*candidate).vgpu}
+}
 
 // provided refuses a device that can't have the settings that it needs.
 func (c *candidate) provided() *rule.Verdict {
@@ -63,6 +65,25 @@ func (c *candidate) providedSettings() []Setting {
 		all = append(all, settings...)
 	}
 	return all
+}
+
+// amdSlice refuses a VF of a GPU that is divided in another way than the node config says. gim can't change that for one claim.
+func (c *candidate) amdSlice() ([]Setting, *rule.Verdict) {
+	if c.choice.Slice == nil || c.choice.Slice.AMD == nil || c.f.VF == nil || c.f.Vendor != pci.VendorAMD {
+		return nil, nil
+	}
+	want, now := c.choice.Slice.AMD.Profile, c.node.Snapshot.Partition(c.f)
+	switch now {
+	case want:
+		return nil, nil
+	case "":
+		return nil, c.mate(c.f, rule.UnsupportedSetting,
+			fmt.Sprintf("the node config says that GPU %s is divided as %s, and its driver does not say how it is", c.f.VF.PF, want),
+			"update gim, or leave amd.profile out of gpuSlices in the node config")
+	}
+	return nil, c.mate(c.f, rule.UnsupportedSetting,
+		fmt.Sprintf("GPU %s is divided as %s, and the node config says %s", c.f.VF.PF, now, want),
+		"end all VMs with VFs of the GPU and have gim divide it again (amd-smi sets it), or correct amd.profile in gpuSlices")
 }
 
 // xeSlice decides how driver xe shares the GPU of a VF.

@@ -149,6 +149,38 @@ func TestSliceOfIntelGetsTheVeryValue(t *testing.T) {
 	}
 }
 
+// TestSliceOfAMDIsDividedAsConfigured, or refused with what it is.
+func TestSliceOfAMDIsDividedAsConfigured(t *testing.T) {
+	for name, c := range map[string]struct {
+		compute, memory, want string
+		says                  []string // none if it is prepared
+	}{
+		"as configured":       {"CPX", "NPS4", "CPX/NPS4", nil},
+		"no word in the rule": {"SPX", "NPS1", "", nil},
+		"another memory mode": {"CPX", "NPS1", "CPX/NPS4", []string{"0000:3b:00.0 is divided as CPX/NPS1", "says CPX/NPS4"}},
+		"gim does not say it": {"failed to get current sp mode", "NPS4", "CPX/NPS4", []string{"does not say how it is"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			_, vfs := w.k.AddGIMHost(0x3b, 8, c.compute, c.memory)
+			r := v1alpha1.GPUSliceRule{}
+			if c.want != "" {
+				r.AMD = &v1alpha1.AMDSlices{Profile: c.want}
+			}
+			w.slices(r)
+			if len(c.says) == 0 {
+				w.mustPrepare(w.request(uid, vfs[0]))
+				return
+			}
+			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, vfs[0]))
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.UnsupportedSetting) {
+				t.Errorf("Prepare = %v, want a refusal", err)
+			}
+			says(t, err, c.says...)
+		})
+	}
+}
+
 // TestSliceOfIntelOnAnOlderKernel is refused unless the class accepts a slice without a bound.
 func TestSliceOfIntelOnAnOlderKernel(t *testing.T) {
 	w, pf, vfs := withXe(t, nil)

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -53,7 +54,7 @@ const (
 	// AttrBoundary is what separates the device from other tenants of its card, in the word of its vendor: "device" of a whole
 	// function, "hardwareSlice" or "scheduler" of a VF. A pair has that of its GPU. See [device.Boundary].
 	AttrBoundary resourceapi.QualifiedName = "boundary"
-	// AttrProfile is what a slice of a GPU is made to be: the name of a vGPU type. It is absent where the vendor knows no profiles.
+	// AttrProfile is what a slice of a GPU is made to be: the name of a vGPU type, or the partition of an AMD GPU, such as CPX/NPS4. It is absent where the vendor knows no profiles.
 	AttrProfile resourceapi.QualifiedName = "profile"
 	// AttrCard is the address that identifies the card: a PF and its VFs have the same. See [device.Snapshot.Card].
 	AttrCard resourceapi.QualifiedName = "card"
@@ -219,7 +220,7 @@ func (s attributeSet) identity(n *Node, f *device.Function) {
 	}
 	s.text(AttrBoundary, string(n.Snapshot.Boundary(f)))
 	if slice := n.Selection.Choice(f.Address).Slice; slice != nil {
-		s.text(AttrProfile, slice.Profile(f.Vendor))
+		s.text(AttrProfile, cmp.Or(slice.Profile(f.Vendor), n.Snapshot.Partition(f)))
 	}
 	s.text(AttrCard, n.Snapshot.Card(f).String())
 	if size, known := n.memory(f); size > 0 {

@@ -28,6 +28,11 @@ func slicedNode(t *testing.T) *publish.Node {
 	sliced("13", 0x74a1, 0x120000, 8, 20)
 	sliced("14", 0x7460, 0x038000, 12, 22)
 	sliced("15", 0x1234, crypto, 4, 24)
+	for i := range all {
+		if all[i].PF != nil && all[i].Device == 0x74a1 {
+			all[i].PF.Partition = "CPX/NPS4"
+		}
+	}
 	return nodeOf(all...)
 }
 
@@ -39,18 +44,18 @@ func TestBoundaryAndCardOfEachDevice(t *testing.T) {
 		}
 		return "-"
 	}
-	want := map[string][3]string{
-		"gpu-0000-3b-00-0":   {"device", "0000:3b:00.0", "80Gi"},
-		"gpuvf-0000-13-02-0": {"hardwareSlice", "0000:13:00.0", "24Gi"}, "gpuvf-0000-14-02-0": {"scheduler", "0000:14:00.0", "0"},
-		"accelerator-0000-15-02-0": {"scheduler", "0000:15:00.0", "0"}, "vf-0000-5e-10-0": {"scheduler", "0000:5e:00.0", "0"},
+	want := map[string][4]string{
+		"gpu-0000-3b-00-0":   {"device", "0000:3b:00.0", "80Gi", "-"},
+		"gpuvf-0000-13-02-0": {"hardwareSlice", "0000:13:00.0", "24Gi", "CPX/NPS4"}, "gpuvf-0000-14-02-0": {"scheduler", "0000:14:00.0", "0", "-"},
+		"accelerator-0000-15-02-0": {"scheduler", "0000:15:00.0", "0", "-"}, "vf-0000-5e-10-0": {"scheduler", "0000:5e:00.0", "0", "-"},
 	}
-	got := map[string][3]string{}
+	got := map[string][4]string{}
 	for name, d := range attributesOf(n) {
 		memory := d.Capacity[publish.CapacityMemory].Value
-		got[name] = [3]string{text(d, publish.AttrBoundary), text(d, publish.AttrCard), memory.String()}
+		got[name] = [4]string{text(d, publish.AttrBoundary), text(d, publish.AttrCard), memory.String(), text(d, publish.AttrProfile)}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("boundary, card and memory (-want +got):\n%s", diff)
+		t.Errorf("boundary, card, memory and profile (-want +got):\n%s", diff)
 	}
 	config := everything()
 	config.VFAttributes = v1alpha1.VFAttributesMinimal

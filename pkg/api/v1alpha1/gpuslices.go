@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,10 +14,25 @@ type GPUSliceRule struct {
 	// Name appears in messages about the rule. Optional. Names must be unique.
 	Name  string   `json:"name,omitempty"`
 	Match GPUMatch `json:"match"`
+	// AMD says how the driver gim must have divided GPUs of AMD. Without it, any way is accepted.
+	AMD *AMDSlices `json:"amd,omitempty"`
 	// Intel says how GPUs of Intel on driver xe are shared. Without it, slices get a bounded time, and the memory that xe gives them.
 	Intel *IntelSlices `json:"intel,omitempty"`
 	// NVIDIA says which vGPU the VFs of GPUs of NVIDIA are. It is required for those: a VF without a type is of no use.
 	NVIDIA *NVIDIASlices `json:"nvidia,omitempty"`
+}
+
+// AMDSlices are what VFs of a GPU on driver gim must be. gim decides it for all VFs of a GPU when no VM runs, and the plugin changes
+// nothing: it refuses VFs of a GPU that is divided in another way.
+type AMDSlices struct {
+	// Profile is the partition of compute dies and memory, such as CPX/NPS4 for 8 VFs of an MI300X. VFs are published with it.
+	Profile string `json:"profile"`
+}
+
+// IsPartition reports whether text names a partition of an AMD GPU: its compute dies, a slash, and its memory.
+func IsPartition(text string) bool {
+	compute, memory, _ := strings.Cut(text, "/")
+	return slices.Contains([]string{"SPX", "DPX", "TPX", "QPX", "CPX"}, compute) && slices.Contains([]string{"NPS1", "NPS2", "NPS4", "NPS8"}, memory)
 }
 
 // IntelSlices are settings of each slice of a GPU that driver xe shares, while a claim has it. A value that is not set stays as it is
@@ -96,8 +112,16 @@ func (c *NodeConfig) checkSlices(p *problems) {
 			seen[r.Name] = i
 		}
 		r.Match.check(p, at+".match")
+		r.AMD.check(p, at+".amd")
 		r.Intel.check(p, at+".intel")
 		r.NVIDIA.check(p, at+".nvidia")
+	}
+}
+
+func (s *AMDSlices) check(p *problems, path string) {
+	if s != nil && !IsPartition(s.Profile) {
+		p.add(path+".profile", "%s is not a partition of compute dies and memory, such as CPX/NPS4; cat spatial_partition_mode and memory_partition_mode of the "+
+			"GPU in /sys/bus/pci/devices print the present one", show(s.Profile))
 	}
 }
 

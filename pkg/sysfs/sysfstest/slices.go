@@ -146,6 +146,31 @@ func (k *Kernel) AddXeHost(bus uint8, vfs int) (pf pci.Address, all []pci.Addres
 	return gpu.Address, k.VFs(gpu.Address)
 }
 
+// AddGIMHost adds an MI300X on AMD's driver gim with VFs, divided as the driver's files say.
+func (k *Kernel) AddGIMHost(bus uint8, vfs int, compute, memory string) (pf pci.Address, all []pci.Address) {
+	k.AddRootPort(bus)
+	const accelerator = 0x120000
+	gpu := Function{
+		Address: at(bus, 0, 0), Vendor: 0x1002, Device: 0x74a1, SubVendor: 0x1002, SubDevice: 0x74a1, Class: accelerator, Driver: "gim",
+		ResetMethods: []string{"flr"},
+		Capabilities: pci.Capabilities{
+			Express: &pci.Express{Type: pci.Endpoint, FLR: true}, MSIX: true, SRIOV: &pci.SRIOV{TotalVFs: 8, VFDevice: 0x74b5},
+		},
+		SRIOV: &SRIOV{VFs: vfs},
+	}
+	k.AddDriver("gim", Driver{SRIOV: true, NoChildren: true, IDs: []Match{MatchID(0x1002, 0x74a1)}, Files: func(_ pci.Address, pf *pci.Address) []File {
+		if pf != nil {
+			return nil
+		}
+		return []File{
+			{Name: "spatial_partition_mode", Content: compute},
+			{Name: "memory_partition_mode", Content: "memory_partition_mode: " + memory + "\nnuma_count: 1\nNUMA0 type=1 start=0x0 end=0x2fffffffff"},
+		}
+	}})
+	k.Add(gpu)
+	return gpu.Address, k.VFs(gpu.Address)
+}
+
 // XeValue is the name of a file of the PF of the n-th VF, from 1.
 func XeValue(n int, name string) string { return fmt.Sprintf("sriov_admin/vf%d/profile/%s", n, name) }
 
