@@ -99,6 +99,14 @@ func allocate(t *testing.T, pools map[string]publish.Pool, held []publish.Alloca
 // allocateFrom is allocate from slices, with the scheduler's cache of compiled selectors.
 func allocateFrom(t *testing.T, cache *cel.Cache, slices []*resourceapi.ResourceSlice, held []publish.Allocated, c *resourceapi.ResourceClaim) []publish.Allocated {
 	t.Helper()
+	return allocateWith(t, defaults(), cache, slices, held, c)
+}
+
+// allocateWith is allocateFrom in a cluster with these features.
+func allocateWith(t *testing.T, features structured.Features, cache *cel.Cache, slices []*resourceapi.ResourceSlice, held []publish.Allocated,
+	c *resourceapi.ResourceClaim,
+) []publish.Allocated {
+	t.Helper()
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
 		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -106,11 +114,6 @@ func allocateFrom(t *testing.T, cache *cel.Cache, slices []*resourceapi.Resource
 	}
 	for _, a := range held {
 		state.AllocatedDevices.Insert(structured.MakeDeviceID(v1alpha1.DriverName, a.Pool, a.Name))
-	}
-	// What a cluster of 1.36 and 1.37 has switched on by default.
-	features := structured.Features{
-		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
-		ConsumableCapacity: true, DeviceBindingAndStatus: true,
 	}
 	lister := classes{"gpu", "pf", "vf", "gpuvf", "gpu-vf", "nvme", "accelerator", "other"}
 	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, slices, cache)
