@@ -131,6 +131,12 @@ vgpus() {
 	compare V5 "done" "$seen" "reset of a VF without a type, on NVIDIA's driver"
 	compare V6 "$before" "$(registers "$first")" "registers after type 0 and reset"
 	compare V7 nvidia "$(driver "$first")" "driver after all of that"
+	restore="put $first nvidia/current_vgpu_type 0 || true"
+	put "$first" nvidia/current_vgpu_type "$type" || true
+	compare V8 "$type" "$(value "$first" nvidia/current_vgpu_type)" "the same type after the reset"
+	put "$first" nvidia/current_vgpu_type 0 || true
+	compare V9 0 "$(value "$first" nvidia/current_vgpu_type)" "type after 0 was written again"
+	restore=''
 }
 
 # xe: VFs of Intel GPUs.
@@ -157,10 +163,17 @@ gim() {
 	keep gim grep -r . "$root/sys/module/gim/parameters"
 	for a in $(functions); do
 		[ "$(driver "$a")" = gim ] && [ -e "$(dir "$a")/sriov_numvfs" ] || continue
-		keep "gim-$a" head -n 99 "$(dir "$a")/device" "$(dir "$a")/sriov_numvfs" "$(dir "$a")/sriov_vf_device" "$(dir "$a")/resource"
+		# No other files: a read of gim's reset_gpu resets the GPU.
+		keep "gim-$a" head -n 99 "$(dir "$a")/device" "$(dir "$a")/sriov_numvfs" "$(dir "$a")/sriov_vf_device" "$(dir "$a")/resource" \
+			"$(dir "$a")/spatial_partition_mode" "$(dir "$a")/memory_partition_mode"
 		case $(value "$a" sriov_numvfs) in
 		1 | 2 | 8) result A1 "as expected" "number of VFs of $a: $(value "$a" sriov_numvfs)" ;;
 		*) result A1 differs "number of VFs of $a: expected 1, 2 or 8, saw $(value "$a" sriov_numvfs)" ;;
+		esac
+		partition=$(value "$a" spatial_partition_mode)/$(value "$a" memory_partition_mode | sed -n '1s/^memory_partition_mode: *//p')
+		case $partition in
+		[SDTQC]PX/NPS[1248]) result A2 "as expected" "$a is divided as $partition" ;;
+		*) result A2 differs "partition of $a: expected such as CPX/NPS4, saw $partition" ;;
 		esac
 	done
 }

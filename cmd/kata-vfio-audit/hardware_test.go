@@ -156,9 +156,25 @@ func TestHardwareThatIsAsExpected(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	h.wantLines(table, "V3 as expected type after it was written: 1428", "V4 as expected", "V5 as expected", "V6 as expected", "V7 as expected", "X2 as expected", "X3 as expected exec_quantum_ms as found: 7")
+	h.wantLines(table, "V3 as expected type after it was written: 1428", "V4 as expected", "V5 as expected", "V6 as expected", "V7 as expected", "V8 as expected", "V9 as expected", "X2 as expected", "X3 as expected exec_quantum_ms as found: 7")
 	if got := h.read("sys/bus/pci/devices/0000:c8:00.0/sriov_admin/vf1/profile/exec_quantum_ms"); got != "7" {
 		t.Errorf("exec_quantum_ms is %q, want 7 as found", got)
+	}
+}
+
+// TestHardwareOfAMD reads how gim has divided a GPU.
+func TestHardwareOfAMD(t *testing.T) {
+	for memory, line := range map[string]string{
+		"memory_partition_mode: NPS4\nnuma_count: 1\n": "A2 as expected 0000:c1:00.0 is divided as CPX/NPS4",
+		"failed to get current mp mode\n":              "A2 differs partition of 0000:c1:00.0: expected such as CPX/NPS4, saw CPX/",
+	} {
+		h := newHardware(t)
+		h.put("sys/module/gim/parameters/vf_num", "8\n")
+		h.function("0000:c1:00.0", "gim", map[string]string{
+			"sriov_numvfs": "8\n", "spatial_partition_mode": "CPX\n", "memory_partition_mode": memory,
+		})
+		table, _ := h.run("")
+		h.wantLines(table, "A1 as expected number of VFs of 0000:c1:00.0: 8", line)
 	}
 }
 
