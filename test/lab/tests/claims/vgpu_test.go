@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/test/lab/image"
@@ -32,25 +30,11 @@ import (
 
 // vGPU types of labvgpu.
 const (
-	type35 = "NVIDIA H200X-35C"
+	type35 = stage.VGPUType
 	id35   = "1428"
 	id70   = "1429"
 	mig    = "NVIDIA H200X-1-18C"
 )
-
-// vgpuHost has PF1 become a GPU with four VFs for vGPUs, by the module labvgpu, as long as the test runs.
-func vgpuHost(t *testing.T) {
-	t.Helper()
-	modprobe := func(args ...string) {
-		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "modprobe", args...).CombinedOutput(); err != nil {
-			t.Fatalf("modprobe %v: %v: %s", args, err, out)
-		}
-	}
-	modprobe("labvgpu")
-	t.Cleanup(func() { modprobe("-r", "labvgpu") })
-	kernel.Bind(t, topology.PF1, "nvidia")
-	kernel.VFs(t, topology.PF1, "4")
-}
 
 // fault turns a fault of labvgpu on, and returns what turns it off.
 func fault(t *testing.T, name string) (mend func()) {
@@ -73,16 +57,13 @@ func vgpuType(index int) string { return kernel.Path(vgpuOf(index), "nvidia/curr
 // withVGPUs is a node config by which the VFs of NVIDIA's GPUs are vGPUs of the type.
 func withVGPUs(kind string) *v1alpha1.NodeConfig {
 	cfg := stage.Everything("gpuvf")
-	cfg.GPUSlices = []v1alpha1.GPUSliceRule{{
-		Match:  v1alpha1.GPUMatch{Vendors: []pci.ID{pci.VendorNVIDIA}},
-		NVIDIA: &v1alpha1.NVIDIASlices{VGPUType: kind, Instances: 4},
-	}}
+	cfg.GPUSlices = stage.VGPUs(kind)
 	return cfg
 }
 
 // TestVGPU: a VF becomes a vGPU for its claim, a VM gets it, and it is no vGPU afterwards. It stays on its driver throughout.
 func TestVGPU(t *testing.T) {
-	vgpuHost(t)
+	kernel.VGPUs(t, topology.PF1, "4")
 	n := open(t, withVGPUs(type35))
 	snap := stage.Scan(t)
 	if f := stage.Function(t, snap, vgpuOf(1)); f.Type != device.GPUVF || snap.Boundary(f) != device.BoundaryScheduler || f.VGPUType != "0" {
@@ -167,7 +148,7 @@ func openVGPU(t *testing.T, address string) error {
 
 // TestVGPUThatCannotBe is refused or fails, and nothing is left of it.
 func TestVGPUThatCannotBe(t *testing.T) {
-	vgpuHost(t)
+	kernel.VGPUs(t, topology.PF1, "4")
 	for name, tt := range map[string]struct {
 		kind  string
 		spoil func(*testing.T)
@@ -196,7 +177,7 @@ func TestVGPUThatCannotBe(t *testing.T) {
 
 // TestVGPUWhoseWriteHangs is given up in time, and is free once the kernel has answered.
 func TestVGPUWhoseWriteHangs(t *testing.T) {
-	vgpuHost(t)
+	kernel.VGPUs(t, topology.PF1, "4")
 	c := stage.Config()
 	c.Node, c.WriteLimit = withVGPUs(type35), time.Second
 	n := stage.Open(t, c)
@@ -213,7 +194,7 @@ func TestVGPUWhoseWriteHangs(t *testing.T) {
 
 // TestVGPUThatSticks: a VF whose vGPU the driver does not end is not reset below it, and no other claim gets it, until the driver does.
 func TestVGPUThatSticks(t *testing.T) {
-	vgpuHost(t)
+	kernel.VGPUs(t, topology.PF1, "4")
 	n := open(t, withVGPUs(type35))
 	mustPrepare(t, n, stage.Request(t, "vgpu", vgpuOf(0)))
 	mend := fault(t, "sticks")

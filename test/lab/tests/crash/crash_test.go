@@ -195,6 +195,9 @@ func wholeOrGone(t *testing.T, n *node.Node, where string, before map[string]pla
 			t.Errorf("%s: no record, but the CDI specs %v", where, specs)
 		}
 		stage.Unchanged(t, before)
+		if all := stage.HaveTypes(t); len(all) > 0 {
+			t.Errorf("%s: no record, but %v are vGPUs", where, all)
+		}
 		return
 	}
 	if rec.State != journal.Prepared || !slices.Equal(specs, []string{uid}) {
@@ -204,6 +207,9 @@ func wholeOrGone(t *testing.T, n *node.Node, where string, before map[string]pla
 	for _, fn := range rec.Plan.Functions {
 		if got := now[fn.Address.String()]; got != fn.Target {
 			t.Errorf("%s: %s is bound %+v, want %+v", where, fn.Address, got, fn.Target)
+		}
+		if has := slices.Contains(stage.HaveTypes(t), fn.Address.String()); has != (len(fn.Settings) > 0) {
+			t.Errorf("%s: %s is a vGPU: %t, want %t", where, fn.Address, has, !has)
 		}
 	}
 }

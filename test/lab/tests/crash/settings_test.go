@@ -44,3 +44,16 @@ func TestKillAtEverySettingOfAVF(t *testing.T) {
 	}
 	sum.report(t)
 }
+
+// TestKillWithAVGPU kills the plugin at points around the type of a vGPU: no VF keeps one without a record.
+func TestKillWithAVGPU(t *testing.T) {
+	kernel.VGPUs(t, topology.PF1, "2")
+	sum := tally{states: map[journal.State]int{}}
+	for _, act := range []victim.Act{victim.Prepare, victim.Unprepare} {
+		sum.killAll(t, victim.Orders{Act: act, UID: uid, Addresses: []string{topology.VF(topology.PF1, 0)}, At: 1}, step(3))
+	}
+	if sum.points == 0 {
+		t.Error("no kill")
+	}
+	t.Logf("%d points tried; records in the states %v", sum.points, sum.states)
+}

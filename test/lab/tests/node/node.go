@@ -166,3 +166,17 @@ func Eventually(t *testing.T, what string, limit time.Duration, condition func()
 		}
 	}
 }
+
+// VGPUs has a PF of igb become a GPU with n VFs for vGPUs, by the module labvgpu, as long as the test runs.
+func VGPUs(t *testing.T, pf, n string) {
+	t.Helper()
+	modprobe := func(args ...string) {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "modprobe", args...).CombinedOutput(); err != nil {
+			t.Fatalf("modprobe %v: %v: %s", args, err, out)
+		}
+	}
+	modprobe("labvgpu")
+	t.Cleanup(func() { modprobe("-r", "labvgpu") })
+	Bind(t, pf, "nvidia")
+	VFs(t, pf, n)
+}

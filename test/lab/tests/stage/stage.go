@@ -29,13 +29,27 @@ func Everything(types ...string) *v1alpha1.NodeConfig {
 	return c
 }
 
-// WithAudio is the default node config and a rule for the audio function in a GPU's group. QEMU's has another vendor's id
-// than the GPU, so that it is not a companion.
-func WithAudio() *v1alpha1.NodeConfig {
-	c := &v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{
-		{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "vf"}}},
-		{Match: v1alpha1.DeviceMatch{Classes: []string{"0403"}}},
+// VGPUType is a vGPU type of which the module labvgpu has four.
+const VGPUType = "NVIDIA H200X-35C"
+
+// VGPUs has the VFs of NVIDIA's GPUs, which labvgpu makes, be vGPUs of a type.
+func VGPUs(kind string) []v1alpha1.GPUSliceRule {
+	return []v1alpha1.GPUSliceRule{{
+		Match:  v1alpha1.GPUMatch{Vendors: []pci.ID{pci.VendorNVIDIA}},
+		NVIDIA: &v1alpha1.NVIDIASlices{VGPUType: kind, Instances: 4},
 	}}
+}
+
+// WithAudio is the default node config and a rule for the audio function in a GPU's group. QEMU's has another vendor's id
+// than the GPU, so that it is not a companion. VFs of NVIDIA's GPUs are vGPUs.
+func WithAudio() *v1alpha1.NodeConfig {
+	c := &v1alpha1.NodeConfig{
+		Devices: []v1alpha1.DeviceRule{
+			{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "vf", "gpuvf"}}},
+			{Match: v1alpha1.DeviceMatch{Classes: []string{"0403"}}},
+		},
+		GPUSlices: VGPUs(VGPUType),
+	}
 	c.Default()
 	return c
 }
@@ -206,6 +220,19 @@ func Bindings(t *testing.T) map[string]plan.Binding {
 			override = ""
 		}
 		all[address] = plan.Binding{Driver: kernel.Driver(t, address), Override: override}
+	}
+	return all
+}
+
+// HaveTypes are the VFs that are vGPUs now.
+func HaveTypes(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, address := range Files(t, "/sys/bus/pci/devices") {
+		text, err := os.ReadFile(kernel.Path(address, "nvidia/current_vgpu_type"))
+		if err == nil && strings.TrimSpace(string(text)) != "0" {
+			all = append(all, address)
+		}
 	}
 	return all
 }
