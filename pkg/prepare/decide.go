@@ -43,6 +43,8 @@ func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journa
 		}
 		defer release()
 	}
+	// The resolvers only read. What they find is in the record before the first effect, so that an undo knows what to put
+	// back.
 	if err := o.Effects.ResolveEndpoints(snap, rec); err != nil {
 		return err
 	}
@@ -68,6 +70,7 @@ func (o *Order) intend(ctx context.Context, snap *device.Snapshot, rec *journal.
 	saveErr := o.Effects.Save(rec, journal.Preparing, "")
 	heldErr := <-held
 	if saveErr == nil && heldErr != nil {
+		// No effect has begun under this record, so it goes without an undo.
 		saveErr = o.Effects.Forget(rec)
 	}
 	return errors.Join(heldErr, saveErr)

@@ -73,6 +73,7 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 			if err := p.renew(ctx, rec); err != nil {
 				return err
 			}
+			// renew has written the former sandbox's end to the ledger. The new one starts with its own time and processes.
 			had = nil
 		}
 		if next := join(had, to, p.order.Effects.Ticks()); had == nil || *had != next {
@@ -190,6 +191,7 @@ func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*devi
 	case rec.State != journal.Prepared || !thisBoot:
 		return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, EarlierBoot: !thisBoot}
 	}
+	// The journal caches what it loads, and other calls read the same record: work gets a copy.
 	own := *rec
 	return work(snap, &own)
 }
@@ -208,6 +210,7 @@ func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	if err := p.order.toTargets(ctx, snap, rec); err != nil {
 		return err
 	}
+	// The former sandbox has no holder left and can't open the functions again, so its end is true before the reset, too.
 	if err := p.order.Effects.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
 		return err
 	}

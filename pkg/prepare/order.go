@@ -86,6 +86,7 @@ func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
+	// The spec is last, as in Preparation: a runtime that finds it may pass the device on at once.
 	return o.Effects.WriteSpec(ctx, rec)
 }
 

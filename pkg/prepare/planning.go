@@ -126,6 +126,7 @@ func (p *Planning) stages() plan.Stages {
 // kernel calls non-fatal don't count: they lose a transaction, not the device, and resets and a tenant's own driver
 // cause them.
 func (p *Planning) fatalErrors(snap *device.Snapshot) (map[pci.Address]bool, error) {
+	// Most functions have no fatal error at all, and then the marks need not be read from the disk.
 	grown := journal.Unaccounted(snap, nil)
 	if len(grown) == 0 {
 		return grown, nil

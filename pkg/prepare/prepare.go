@@ -112,6 +112,7 @@ func (p *Preparer) Order() *Order { return p.order }
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journal.Record, err error) {
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallPrepare, Claim: plan.NewRef(req)})
 	defer func() { end(Result{Record: rec, Err: err}) }()
+	// Deferred calls run in reverse order: this one after the claim's lock is released, and before end, which reports its error.
 	defer func() { rec, err = p.refusals.recordResult(ctx, req, rec, err) }()
 	release, err := p.order.Effects.LockClaim(ctx, plan.NewRef(req))
 	if err != nil {
@@ -243,6 +244,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	if err != nil {
 		return nil, err
 	}
+	// A repeated call does not pass through plan.Make, which compares the pools with the node for a new claim.
 	if err := plan.CheckNode(req, p.order.Config.NodeName); err != nil {
 		return nil, err
 	}
@@ -264,6 +266,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 			return own, err
 		}
 	}
+	// What is left is interrupted (Preparing, Releasing, Cleaned) or was prepared in an earlier boot.
 	work := *rec
 	if err := p.order.TakeOff(ctx, &work); err != nil {
 		return nil, err
@@ -305,6 +308,7 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 	}
 	now, err := p.order.Planning.Make(req, snap)
 	if _, refused := errors.AsType[*rule.RefusedError](err); refused {
+		// The caller undoes the claim and plans it again, which returns the refusal.
 		return nil, nil
 	}
 	if err != nil {

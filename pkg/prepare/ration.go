@@ -50,6 +50,7 @@ func (r *Ration) Return(namespace string, leftOut int) {
 
 // bucket returns a namespace's bucket, refilled. The lock is held.
 func (r *Ration) bucket(namespace string) *bucket {
+	// It has a monotonic reading (package time): a step of the node's clock grants nothing.
 	now := time.Now()
 	b := r.buckets[namespace]
 	if b == nil {
@@ -76,6 +77,7 @@ func (r *Ration) makeRoom(now time.Time) {
 		}
 	}
 	if len(r.buckets) >= maxNamespaces {
+		// Each namespace gets its full burst again. Bounded memory costs more records here, never fewer.
 		clear(r.buckets)
 	}
 }

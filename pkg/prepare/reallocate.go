@@ -38,6 +38,7 @@ func (e *ReallocatedError) Unwrap() error { return e.Err }
 // Devices that are not proven clean stay in quarantine, and don't keep the claim from its other devices.
 func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
 	work, err := *rec, error(nil)
+	// A quarantine is not tested again here: only Unprepare and an operator do that.
 	if rec.State != journal.Quarantined {
 		err = p.order.TakeOff(ctx, &work)
 	}

@@ -49,6 +49,7 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	if err := p.markEarlier(ctx, records); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
 	}
+	// recall reads the ledger now. Only the function that it returns, which forgets what was read, is deferred.
 	defer p.recall(ctx, records)()
 	for _, one := range p.recoverAll(ctx, records) {
 		r.add(one)
@@ -70,6 +71,8 @@ func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record) e
 		return err
 	}
 	for _, rec := range records {
+		// The functions of a cleaned record are proven or marked before it gets that state. A quarantine keeps claims off by
+		// itself.
 		if rec.BootID == snap.Host.BootID || rec.State == journal.Cleaned || rec.State == journal.Quarantined {
 			continue
 		}
@@ -182,6 +185,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	thisBoot := rec.BootID == snap.Host.BootID
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
+		// The record stays whatever follows returns: a running VM may have the functions.
 		r.Kept = append(r.Kept, rec.Plan.Claim)
 		// A function on a wrong driver must not keep the ledger from its events.
 		return errors.Join(p.order.Reaffirm(ctx, &work), p.order.Effects.Backfill(ctx, snap, &work))

@@ -16,11 +16,6 @@ import (
 // before its last tenant can't serve as baseline: they may be of another boot, in which firmware placed its BARs
 // elsewhere. The baseline is measured and written before the first reset only, because the next call may have to
 // continue from there.
-//
-// A proof here says that the kernel has reset the function and that it answers
-// as before the reset: what it was before its last tenant may be of another
-// boot, in which firmware placed its BARs elsewhere. So it is measured, and the record
-// keeps that, before the first reset only: the next call may have to go on from there.
 func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 	if len(rec.Plan.ResetsBefore) == 0 {
 		return nil
@@ -36,6 +31,7 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 	if err := o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.ResetsBefore)); err != nil {
 		return err
 	}
+	// The marks go last: a crash before leaves them, which costs another reset.
 	for _, proof := range rec.Proofs {
 		for _, a := range proof.Set {
 			if err := o.Effects.ProvenClean(rec, a); err != nil {
@@ -58,6 +54,8 @@ func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
 func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
 	err := o.Effects.Deactivate(ctx, rec)
 	switch {
+	// While the claim is being prepared no VM has had the device, so there is nothing to quarantine. The record stays, and
+	// the next try repeats the deactivation.
 	case err == nil, rec.State == journal.Preparing:
 		return err
 	case ctx.Err() != nil:

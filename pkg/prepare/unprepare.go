@@ -53,6 +53,7 @@ func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(conte
 		return Release{}, err
 	}
 	if rec == nil {
+		// A spec without its record would let a runtime pass on devices that nothing tracks.
 		return Release{}, p.order.Effects.Specs.Remove(uid)
 	}
 	if check != nil {
@@ -121,6 +122,8 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 		return err
 	}
 	earlier := rec.BootID != snap.Host.BootID
+	// A record becomes Prepared only after its events are on disk (effects.Set.Complete), and Recover looks after one whose
+	// hand-over was interrupted.
 	if earlier || rec.State != journal.Prepared {
 		if err := o.Effects.Backfill(ctx, snap, rec); err != nil {
 			return err
@@ -222,6 +225,7 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	}
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
 		e := effects.CloseEvent(rec)
+		// Late, because the VM ended with its node, at a time that nobody recorded.
 		e.Late, e.Reason = true, why
 		if err := o.Effects.Record(ctx, rec.Plan.Claim, e); err != nil {
 			return err
@@ -262,6 +266,7 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 	if err := o.CarryOut(ctx, rec, plan.Cleaning()); err != nil {
 		return err
 	}
+	// Before Cleaned, a state that says that each function is proven or marked.
 	if err := o.Effects.Mark(rec, "no reset: the DeviceClass waives it, or the device was off the bus"); err != nil {
 		return err
 	}
@@ -280,6 +285,7 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 // removes the record. A shared device that does not answer afterwards is quarantined.
 func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
 	if err := o.CarryOut(ctx, rec, plan.GivingBack()); err != nil {
+		// This is not a quarantine: the functions are clean, and only bindings or addresses are missing.
 		return errors.Join(err, o.Effects.Save(rec, journal.Cleaned, effects.OneLine(err)))
 	}
 	if err := o.Effects.CheckAnswer(rec); err != nil {
