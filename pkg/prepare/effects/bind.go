@@ -139,6 +139,7 @@ func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Functio
 	}
 	now := before
 	for try := 1; ; try++ {
+		// In each try, because the driver that took the function in between may already have users.
 		err = set.mayUnbind(ctx, rec, fn, now, want)
 		steps := plan.Transition(fn.Address, now, want)
 		for i := 0; i < len(steps) && err == nil; i++ {
@@ -158,6 +159,7 @@ func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Functio
 			break
 		}
 	}
+	// Only driver_override can have changed. The ledger has drivers only.
 	if before.Driver == want.Driver {
 		return err
 	}
@@ -297,6 +299,7 @@ func (set *Set) reload(ctx context.Context, rec *journal.Record, fn *plan.Functi
 		return errors.Join(err, readErr)
 	}
 	for _, module := range []string{modalias, fn.Original.Driver} {
+		// An error of modprobe decides nothing yet: the driver may be built in, or another program may have loaded it meanwhile.
 		loadErr := set.load(ctx, rec.Plan.Claim, module)
 		if err = set.Drive(ctx, rec, fn, fn.Original); !errors.Is(err, bind.ErrNoMatch) {
 			return err

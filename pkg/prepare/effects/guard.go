@@ -109,6 +109,7 @@ func (set *Set) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 		if !ok {
 			continue
 		}
+		// A mounted file system holds its disk without an open file of any process, so the search for holders can't find it.
 		disk, err := set.Holders.Claimed(ctx, f)
 		if err != nil {
 			return fmt.Errorf("claim %s: check whether disks of %s are in use: %w", claim, a, err)
@@ -135,6 +136,7 @@ func (set *Set) unopened(ctx context.Context, snap *device.Snapshot, claim plan.
 	}
 	for _, a := range addrs {
 		f, ok := snap.Function(a)
+		// An exclusion means that this process has the group open itself, to keep all others out.
 		if !ok || set.Executor.Excludes(a) {
 			continue
 		}
@@ -142,6 +144,7 @@ func (set *Set) unopened(ctx context.Context, snap *device.Snapshot, claim plan.
 		case node != "":
 			return &InUseError{Claim: claim, Address: a, Open: node}
 		case errors.Is(askErr, vfio.ErrCannotAsk):
+			// Without the kernel's answer, a process that can't be inspected may be a holder.
 			unknown = false
 		case askErr != nil:
 			return fmt.Errorf("claim %s: ask whether %s is in use: %w", claim, a, askErr)
@@ -197,6 +200,7 @@ func (set *Set) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 	holders, err := set.Holders.Find(ctx, nodes)
 	switch {
 	case len(holders) > 0:
+		// Holders come before a lock: they are what an unbind that hangs waits for, and they can be ended.
 		return set.inUse(ctx, claim, owner[holders[0].Node], holders)
 	case err != nil:
 		return fmt.Errorf("claim %s: look for processes that use its devices: %w", claim, err)
@@ -252,6 +256,7 @@ func (set *Set) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 // If a wait says that a holder ended and all holders are still there, they can't be waited for: their PIDs are from
 // another PID namespace. Holders that only the kernel knows are polled.
 func (set *Set) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
+	// The limit is only for waiting: with a limit of 0 there is one complete look.
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	claim, addrs := rec.Plan.Claim, OnVFIO(snap, rec.Plan.AddressesIn(snap))
@@ -312,6 +317,7 @@ func (set *Set) starting(ctx context.Context, snap *device.Snapshot, rec *journa
 	if s == nil || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
 		return nil, nil
 	}
+	// PIDs are reused, so a process is always known by its PID and start time.
 	if s.VMM != (journal.Process{}) {
 		ending, err := set.Holders.Ending(ctx, s.VMM.PID, s.VMM.StartTime)
 		if err != nil {

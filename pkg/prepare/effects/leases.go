@@ -126,6 +126,7 @@ func (set *Set) eachLease(rec *journal.Record, work func(*plan.Device) error) (a
 	for i := range rec.Plan.Devices {
 		if d := &rec.Plan.Devices[i]; d.Lease != nil {
 			any = true
+			// Each goroutine writes its own device and its own error only, so no lock is needed.
 			g.Go(func() error {
 				errs[i] = work(d)
 				return nil

@@ -61,6 +61,7 @@ func (set *Set) lockFresh(
 		if release, err = set.Lock(ctx, ref, chosen); err != nil {
 			return nil, nil, err
 		}
+		// Functions of earlier rounds are read again, too: one that has left a group changes it as much as one that joined.
 		seen = distinct(append(seen, deciding(snap)...))
 		if snap, err = set.timed(ctx, ref, refresh, seen); err != nil {
 			release()
@@ -146,6 +147,8 @@ func surroundings(snap *device.Snapshot, req *claim.Request) []pci.Address {
 			}
 		}
 		for mate, n := d.Address, uint8(0); n < 8; n++ {
+			// A device has at most eight functions without ARI (a function number is 3 bits). An address without a function is how a
+			// newly plugged one is found.
 			mate.Function = n
 			addrs = append(addrs, mate)
 		}

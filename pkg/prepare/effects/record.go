@@ -94,6 +94,7 @@ func (set *Set) enter(rec *journal.Record, state journal.State, reason string, w
 		next.Since = time.Now().UTC().Format(time.RFC3339)
 	}
 	err := set.Observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return write(&next) })
+	// The caller's record changes only with the disk: after a failed write it still says what a restart would find.
 	if err == nil {
 		*rec = next
 	}
@@ -225,6 +226,7 @@ func describe(snap *device.Snapshot, d *ledger.Device) {
 		d.Node = fmt.Sprintf("/dev/vfio/%d", g.Number)
 	}
 	if d.Backend == "IOMMUFD" && f.Children.VFIO != "" {
+		// With iommufd, the VMM opens the function's own character device and not its group's.
 		d.Node = "/dev/vfio/devices/" + f.Children.VFIO
 	}
 	if d.Name != "" {

@@ -211,6 +211,7 @@ func (set *Set) AccountForErrors(bootID string, a pci.Address) error {
 	if !ok || count == 0 {
 		return nil
 	}
+	// The kernel counts from the function's discovery on, so a count is only valid together with the inode of that discovery.
 	inode, err := set.FS.FunctionInode(a)
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ func (set *Set) NoteTenancy(rec *journal.Record) error {
 		if !ok {
 			continue
 		}
+		// The proof ends first: a crash between the two writes must not leave a proof from before the tenant.
 		if err := set.Journal.SpoilSanitized(a, fn.Identity); err != nil {
 			return err
 		}

@@ -59,6 +59,7 @@ func (set *Set) resolveSetting(ctx context.Context, rec *journal.Record, fn *pla
 	if err != nil {
 		return false, err
 	}
+	// Resolve reads only: it runs before the record is on disk, so nothing would undo a write.
 	err = provider.Resolve(ctx, fn, s)
 	if no, ok := errors.AsType[*bind.UnsettableError](err); ok {
 		return false, refuse(no.Text, no.Fix)

@@ -118,6 +118,8 @@ func hostNode(fs *sysfs.FS, path, attribute string) (cdi.Node, error) {
 	if err != nil {
 		return cdi.Node{}, err
 	}
+	// The kernel's number goes into the spec, so that the node in the container is the device whatever the path leads to by
+	// then.
 	major, minor, err := number(text)
 	if err != nil {
 		return cdi.Node{}, fmt.Errorf("%s: %w", attribute, err)

@@ -58,6 +58,7 @@ func (set *Set) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Fun
 		return err
 	}
 	fn.VF.Representor = state.Representor()
+	// Only what the claim changes is put back later. What an operator changes of the rest meanwhile stays.
 	fn.VF.Original = restorable(state.Settings.Only(want))
 	return seen.Supported(ctx, want)
 }
@@ -273,6 +274,7 @@ func (set *Set) enterHost(owners map[string]string, rec *journal.Record, class, 
 		return fmt.Errorf("look for addresses of the node: %w", err)
 	}
 	for _, name := range names {
+		// An interface that has gone since the list was read has no address any more.
 		text, err := set.FS.ReadString(path.Join(dir, name, file))
 		if err == nil && !set.isOwn(rec, path.Join(dir, name)) {
 			owners[parseAddress(text)] = owner + " " + name
