@@ -122,6 +122,7 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 	if have == count {
 		return nil
 	}
+	// sriov_numvfs_store (drivers/pci/iov.c) answers EBUSY to a change from one number of VFs to another: zero lies between.
 	if have != 0 {
 		if err := e.kernel.Write(ctx, control.NumVFs(pf, 0)); err != nil {
 			return fmt.Errorf("disable the %d VFs of PF %s: %w", have, pf, err)

@@ -105,6 +105,8 @@ func (f *Function) verify(s plan.Step) error {
 	case plan.Override:
 		return f.expectOverride(s.Value)
 	default:
+		// drivers_probe takes a write also if no driver matches, and does nothing to a bound function
+		// (bus_rescan_devices_helper in drivers/base/bus.c).
 		return f.expectDriver(s.DriverAfter)
 	}
 }
@@ -115,6 +117,7 @@ func (f *Function) dueUnbind(s plan.Step) (write, error) {
 	if err != nil || driver == "" {
 		return write{done: true}, err
 	}
+	// unbind of another driver's directory would answer ENODEV. Whoever bound this one may need the function.
 	if driver != s.DriverBefore {
 		return write{}, &TakenError{Driver: driver}
 	}
@@ -146,6 +149,7 @@ func (f *Function) needsName() (bool, error) {
 		return false, err
 	}
 	override, err := f.dir.Override(f.address)
+	// A VF with driver_override is probed in spite of the switch.
 	return override == "", err
 }
 

@@ -36,6 +36,7 @@ func (x *Xe) admin(fn *plan.Function) (string, error) {
 	if now := path.Base(vf); now != fn.Address.String() {
 		return "", fmt.Errorf("VF %d of PF %s is %s, and not %s any more: its VFs were made again", fn.VFIndex, fn.PF, now, fn.Address)
 	}
+	// The kernel counts virtfn from 0 (sriov_add_vfs in drivers/pci/iov.c), and xe its VFs from 1.
 	return control.XeAdmin(*fn.PF, fn.VFIndex+1), nil
 }
 
