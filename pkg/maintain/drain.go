@@ -291,6 +291,7 @@ func (m *Maintainer) withDrainSet(ctx context.Context, a pci.Address, work func(
 	if err != nil {
 		return err
 	}
+	// This request only names functions for their locks, and is never prepared.
 	req := &claim.Request{}
 	for _, a := range drainAddresses(snap, a) {
 		req.Devices = append(req.Devices, claim.Device{Address: a})

@@ -83,6 +83,7 @@ func (m *Maintainer) draining(snap *device.Snapshot, d journal.Drain) *Draining 
 	addrs := drainAddresses(snap, d.Address)
 	for _, rec := range records {
 		mine := d.Concerns(rec) || slices.ContainsFunc(rec.Held(snap), func(a pci.Address) bool { return slices.Contains(addrs, a) })
+		// Records of earlier boots hold nothing, except for quarantines.
 		if mine && (rec.BootID == snap.Host.BootID || rec.State == journal.Quarantined) {
 			state.add(rec, homes)
 		}

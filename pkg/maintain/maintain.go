@@ -73,6 +73,7 @@ func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Addres
 		f := &snap.Functions[i]
 		choice := n.Selection.Choice(f.Address)
 		holding, held := n.Owners[f.Address]
+		// A drained function stays where the operator wants it, and a claim's own record decides its functions' bindings.
 		if _, out := plan.FindDrain(snap, f, drained); out || held && !holding.Bound || !meant(f.Address) {
 			continue
 		}

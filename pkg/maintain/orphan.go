@@ -166,6 +166,7 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 		orphan.Why = why
 		return orphan, err
 	}
+	// Before VFs are left out: their tenancies have ended, too, whether or not a VF can go back.
 	if err := m.endWithoutRecord(ctx, snap, lost); err != nil {
 		return nil, err
 	}
@@ -205,6 +206,7 @@ func (m *Maintainer) findOrigin(ctx context.Context, snap *device.Snapshot, f *d
 		return "", "the ledger says that the device is quarantined, and its record is missing", nil
 	}
 	for _, d := range last.Devices {
+		// If the function is on another driver than the event says, somebody has bound it since.
 		known := last.Type == ledger.Bind && d.DriverBefore != nil && d.DriverAfter != nil
 		if d.Address == f.Address && known && *d.DriverAfter == f.Driver && *d.DriverBefore != "" && !device.IsVFIO(*d.DriverBefore) {
 			return *d.DriverBefore, "", nil
@@ -226,6 +228,7 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Identity: snap.Identify(f), Group: *f.Group, Role: plan.RoleDevice,
 		Original: plan.Binding{Driver: origin}, Target: now,
 	}
+	// Preparing is the state that Recover undoes, so a crash from here on ends in the same undo.
 	if err := m.order.Effects.Save(rec, journal.Preparing, "no record explains why the device was on "+f.Driver); err != nil {
 		return err
 	}
@@ -345,6 +348,7 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 			if f, ok := snap.Function(a); ok {
 				mark.Identity = snap.Identify(f)
 			}
+			// The mark is durable first: a crash after it costs one more reset, a crash before it changes nothing.
 			if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
 				return err
 			}

@@ -50,6 +50,7 @@ func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
 		if err != nil {
 			return nil, err
 		}
+		// The record goes when the stage's claim is unprepared, so without it the stage's VM has lost the device.
 		if rec == nil {
 			ended = append(ended, marks[i])
 		}
@@ -220,6 +221,7 @@ func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearanc
 				return err
 			}
 			return m.order.Effects.Journal.MarkSanitized(journal.SanitizeProof{
+				// A spoiled proof proves nothing. It keeps the measurements with which the next stage is compared.
 				Address: mark.Address, Identity: mark.Identity, Spoiled: true, Firmware: former.Firmware, Changed: former.Changed,
 				Time: time.Now().UTC().Format(time.RFC3339),
 			})
