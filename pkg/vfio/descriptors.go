@@ -108,6 +108,8 @@ func (s *search) tables(ctx context.Context, pid int) ([]int, error) {
 		if order, err := compareTables(tid, pid); err == nil && order == 0 {
 			continue
 		}
+		// kcmp(2) orders tables totally, so a binary search finds out whether this one is known. Thousands of threads may share
+		// one.
 		if i, same := slices.BinarySearchFunc(apart, tid, tableOrder); !same {
 			apart = slices.Insert(apart, i, tid)
 		}

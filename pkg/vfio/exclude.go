@@ -50,6 +50,7 @@ func (x *Exclusion) add(ctx context.Context, a pci.Address) error {
 	if _, open := x.c.groups[n]; open || !ok || err != nil {
 		return err
 	}
+	// A group has one of the two nodes. It can be open once only: a second open answers EBUSY (drivers/vfio/group.c).
 	for _, node := range []string{GroupNode(n), NoIOMMUNode(n)} {
 		fd, err := openInTime(ctx, filepath.Join(x.fs.Path(), node))
 		if err == nil {
@@ -160,6 +161,7 @@ func Opened(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string,
 		return "", err
 	}
 	defer x.End()
+	// Functions without a group on VFIO, such as one on a host driver, have nothing that could be opened.
 	if len(x.c.groups) == 0 {
 		return "", ErrCannotAsk
 	}

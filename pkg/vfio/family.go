@@ -115,6 +115,7 @@ func isShim(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxI
 	if seen(err) != nil && !errors.Is(err, unix.ENAMETOOLONG) {
 		return false, seen(err)
 	}
+	// containerd's bundle is a directory named by the ID. CRI-O's is userdata in one.
 	bundle := strings.TrimSuffix(cwd, deleted)
 	if err == nil && (path.Base(bundle) == sandboxID || path.Base(bundle) == "userdata" && path.Base(path.Dir(bundle)) == sandboxID) {
 		return true, nil
@@ -131,8 +132,7 @@ type relatives struct {
 	start         uint64
 }
 
-// describe returns those of the processes that belong to a family, by PID; none that have
-// ended meanwhile.
+// describe returns the processes that belongs accepts, by PID, without those that have ended meanwhile.
 func (all tree) describe(fs *sysfs.FS, belongs func(pid int) bool) ([]Holder, error) {
 	var family []Holder
 	for _, member := range slices.Sorted(maps.Keys(all)) {
@@ -199,7 +199,7 @@ func (all tree) descends(pid, ancestor int) bool {
 	return false
 }
 
-// describe returns what there is to say about a process.
+// describe returns a process with its name, container and start time.
 func describe(fs *sysfs.FS, pid int) (Holder, error) {
 	dir := sysfs.Process(pid)
 	comm, err := fs.ReadString(dir + "/comm")

@@ -210,6 +210,7 @@ var errNoDisk = errors.New("no disk is behind the node")
 // isClaimed reports whether a block device can't be opened exclusively. A disk
 // can't while one of its partitions is claimed.
 func isClaimed(node string) (bool, error) {
+	// Without O_CREAT, O_EXCL on a block device means: fail with EBUSY if the kernel or a process has claimed it (open(2)).
 	fd, err := unix.Open(node, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	switch {
 	case err == nil:

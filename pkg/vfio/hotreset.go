@@ -76,6 +76,8 @@ func (c *container) reset(set []pci.Address, groups []int) error {
 	if err := c.openContainer(); err != nil {
 		return err
 	}
+	// The order is the kernel's: a container takes an IOMMU type only once it has a group, and a group gives out a device
+	// only once its container has a type (drivers/vfio/container.c).
 	for n, fd := range c.groups {
 		if err := c.join(fd); err != nil {
 			return fmt.Errorf("IOMMU group %d: %w", n, err)
@@ -92,6 +94,7 @@ func (c *container) reset(set []pci.Address, groups []int) error {
 	if err != nil {
 		return err
 	}
+	// The kernel refuses foreign functions, too, but does not say which.
 	if foreign := foreigners(affected, set); len(foreign) > 0 {
 		return &ForeignError{Set: set, Foreign: foreign}
 	}

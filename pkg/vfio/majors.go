@@ -41,6 +41,7 @@ func characterMajors(fsys *sysfs.FS) (map[string]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Block devices have numbers of their own, and the same names can occur there.
 	text, _, _ = strings.Cut(text, "Block devices:")
 	parts := map[string]uint32{}
 	for line := range strings.Lines(text) {
@@ -53,8 +54,8 @@ func characterMajors(fsys *sysfs.FS) (map[string]uint32, error) {
 	return parts, nil
 }
 
-// addShared enters the number that a node of NVIDIA's has wherever it lies; false
-// where it is none, or the part of the driver is not loaded.
+// addShared enters the device number of a shared node of NVIDIA's driver, which a container may have at any path. It returns
+// false if the node is not one of them, or if its part of the driver is not loaded.
 func (s *search) addShared(node string, parts map[string]uint32) bool {
 	names, minor, ok := splitNode(node)
 	if !ok {

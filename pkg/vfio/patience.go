@@ -34,6 +34,7 @@ func (p *patience) aside(ctx context.Context, read func() ([]byte, error)) (stri
 		data []byte
 		err  error
 	}
+	// With room for the result, so that an abandoned read can end although nobody receives it.
 	done := make(chan result, 1)
 	go func() {
 		data, err := read()

@@ -75,13 +75,13 @@ func of(holders []Holder, nodes []string) []Holder {
 	return list
 }
 
-// join enters a caller into the next walk, which begins at once where none is
-// under way.
+// join enters a caller into the next walk, which begins at once if none is running.
 func (p *Processes) join(ctx context.Context, nodes []string) *walk {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == nil {
 		p.next = &walk{done: make(chan struct{})}
+		// The walk serves several callers, so it must not end with the first one's ctx. leave cancels it after the last one.
 		p.next.ctx, p.next.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	}
 	w := p.next
@@ -125,6 +125,7 @@ func (p *Processes) begin() *walk {
 	defer p.mu.Unlock()
 	w := p.next
 	p.next = nil
+	// Under the lock: who joins later finds either a walk to come or none, and then starts the loop again.
 	p.walking = w != nil
 	return w
 }

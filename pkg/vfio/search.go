@@ -157,6 +157,7 @@ func (s *search) process(ctx context.Context, pid int) ([]Holder, error) {
 // ErrCannotSee for one that may not be looked into.
 func seen(err error) error {
 	switch {
+	// proc answers ESRCH for a file of a process that has ended since the file was opened.
 	case sysfs.Vanished(err), errors.Is(err, unix.ESRCH):
 		return nil
 	case errors.Is(err, fs.ErrPermission):

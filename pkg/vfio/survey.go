@@ -267,6 +267,7 @@ func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error)
 		return nil, err
 	}
 	if len(text) == maxMaps {
+		// The text was cut off, perhaps before the line that matters.
 		return nil, errLongMap
 	}
 	var mapped []pci.Address

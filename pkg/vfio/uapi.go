@@ -98,6 +98,7 @@ func dependents(info []byte) ([]dependent, error) {
 // groups by their open descriptors.
 func newReset(groups []int) []byte {
 	b := make([]byte, resetHeader, resetHeader+4*len(groups))
+	// argsz, flags, count, and then the descriptors (struct vfio_pci_hot_reset in include/uapi/linux/vfio.h).
 	binary.NativeEndian.PutUint32(b, uint32(cap(b)))
 	binary.NativeEndian.PutUint32(b[8:], uint32(len(groups)))
 	for _, fd := range groups {
@@ -124,6 +125,7 @@ func ioctl(fd int, request uint, arg uintptr) (int, error) {
 // which the kernel reads and may write to.
 func ioctlBytes(fd int, request uint, arg []byte) (int, error) {
 	for {
+		// The conversion is in the call itself, so that the memory stays in place during it (package unsafe, rule 4).
 		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(unsafe.Pointer(&arg[0])))
 		if errno == 0 {
 			return int(n), nil
