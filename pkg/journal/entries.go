@@ -64,6 +64,7 @@ func (e *entries) close() {
 }
 
 func syncDir(dir string) error {
+	// fsync of a file does not cover its name: the directory has to be synced as well (fsync(2)).
 	fd, err := retry(func() (int, error) { return unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
 	if err == nil {
 		_, err = retry(func() (int, error) { return 0, unix.Fsync(fd) })

@@ -80,6 +80,7 @@ func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err
 // ordered sorts locks by name and merges those of one name.
 func ordered(locks []Lock) []Lock {
 	sorted := slices.SortedFunc(slices.Values(locks), func(a, b Lock) int {
+		// An exclusive lock sorts before a shared one of its name, and CompactFunc keeps the first.
 		if a.Name == b.Name && a.Shared != b.Shared && b.Shared {
 			return -1
 		}
@@ -226,6 +227,7 @@ func (l *Locks) Sweep(prefix string) error {
 		if !ok || !strings.HasPrefix(name, prefix) {
 			continue
 		}
+		// Only a free lock can be taken, and the release of a transient one removes its file.
 		h, err := l.try(Lock{Name: name, Transient: true})
 		if errors.Is(err, errTaken) {
 			continue

@@ -37,6 +37,7 @@ func (kernelDisks) Free(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, fmt.Errorf("look how much of the disk of %s is free: %w", dir, err)
 	}
+	// Bavail leaves out the blocks that the file system keeps for root.
 	return int64(st.Bavail) * st.Bsize, nil
 }
 

@@ -122,6 +122,7 @@ func (s *Store) Delete(id string) error {
 	if err := s.sweep(id); err != nil {
 		return err
 	}
+	// Also for a record that was missing: an earlier Delete may have been cut off before its sync.
 	return s.entries.sync()
 }
 
@@ -186,6 +187,7 @@ func (s *Store) Leftovers() ([]string, error) {
 			ids = append(ids, id)
 		}
 	}
+	// The names are sorted, so a record's several files are neighbors.
 	return slices.Compact(ids), nil
 }
 

@@ -47,6 +47,7 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, &env); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
+	// Before the checksum: a later version may compute it in another way, and "newer" has another fix than "damaged".
 	if env.Version > Version {
 		return nil, fmt.Errorf("%w: it has version %d, this plugin reads version %d", ErrNewer, env.Version, Version)
 	}
@@ -54,6 +55,7 @@ func Decode(data []byte) (*Record, error) {
 		return nil, fmt.Errorf("%w: it has version %d", ErrDamaged, env.Version)
 	}
 	var body bytes.Buffer
+	// The checksum is of the compact form, so that indenting a record for reading does not damage it.
 	if err := json.Compact(&body, env.Record); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
