@@ -84,6 +84,7 @@ func eachObject(data []byte, found func(*object)) bool {
 			found(objectIn(raw, object{}))
 			continue
 		}
+		// Items of a typed list, as the API server returns it, have no kind and version of their own.
 		of := object{APIVersion: list.APIVersion, Kind: strings.TrimSuffix(list.Kind, "List")}
 		for _, item := range list.Items {
 			found(objectIn(item, of))

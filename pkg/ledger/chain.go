@@ -27,6 +27,7 @@ type Chain struct {
 func (c Chain) Extend(leaf tlog.Hash) Chain {
 	frontier := slices.Clone(c.frontier)
 	node := leaf
+	// Each trailing one bit of the size is a complete subtree that the new event closes, as a binary counter carries.
 	for range bits.TrailingZeros64(^uint64(c.Size)) {
 		last := len(frontier) - 1
 		node, frontier = tlog.NodeHash(frontier[last], node), frontier[:last]
@@ -114,6 +115,7 @@ func exactly(line []byte, v any) error {
 	if err := json.Unmarshal(line, v); err != nil {
 		return err
 	}
+	// These lines are not among the hashed events, so only one form of them is accepted.
 	again, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -161,6 +163,7 @@ func openHeader(line []byte, v note.Verifier) (Chain, string, error) {
 	if err != nil {
 		return Chain{}, "", fmt.Errorf("header: %w", err)
 	}
+	// A signed header makes its segment verifiable without the segments before it, which retention may have dropped.
 	if at != c.Checkpoint(v.Name()) {
 		return Chain{}, "", errors.New("header: its hashes do not match the signature")
 	}
@@ -195,6 +198,7 @@ func (c Chain) follow(line []byte) (with Chain, more bool, err error) {
 		return c, false, fmt.Errorf("not an event: %w", err)
 	}
 	switch {
+	// Pointers tell a missing number from 0, which the first event has.
 	case l.Version < 1 || l.Seq == nil || l.Prev == nil:
 		return c, false, errors.New("not an event")
 	case *l.Seq != c.Size:

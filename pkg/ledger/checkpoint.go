@@ -51,6 +51,7 @@ func ParseCheckpoint(text string) (Checkpoint, error) {
 		return Checkpoint{}, errors.New("checkpoint has fewer than three lines")
 	}
 	size, err := strconv.ParseInt(lines[1], 10, 64)
+	// ParseInt also reads "+1" and "01". The format has no leading zeros (c2sp.org/tlog-checkpoint).
 	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] || lines[0] == "" {
 		return Checkpoint{}, errors.New("checkpoint has no origin or size")
 	}
@@ -92,6 +93,7 @@ func openOwn(signed string, v note.Verifier) (Checkpoint, error) {
 		return Checkpoint{}, errors.New("checkpoint is not in canonical form")
 	}
 	encoded, ok := strings.CutSuffix(rest, "\n")
+	// Even the strict decoder skips CR and LF, so that two texts could have the same signature.
 	if _, err := base64.StdEncoding.Strict().DecodeString(encoded); err != nil || !ok || strings.ContainsAny(encoded, "\r\n ") {
 		return Checkpoint{}, errors.New("signature is not in canonical form")
 	}

@@ -45,6 +45,7 @@ func readTree(fsys fs.FS) (*tree, error) {
 		return nil, err
 	}
 	for _, p := range r.Problems {
+		// The events before a torn write are complete and signed.
 		if p.Kind != Unfinished {
 			return nil, &DamagedError{File: p.File, Line: p.Line, Seq: p.Seq, What: p.What}
 		}
@@ -161,6 +162,7 @@ func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 			return nil, fmt.Errorf("prove consistency with size %d: %w", earlier.Checkpoint.Size, err)
 		}
 	}
+	// Hashes can be computed for any two sizes. Only the check compares the earlier root with this history.
 	if _, err := p.Check(t.key); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
@@ -230,6 +232,7 @@ func (p *Proof) checkEarlier(c Checkpoint, v note.Verifier) error {
 	if err != nil {
 		return fmt.Errorf("earlier checkpoint: %w", err)
 	}
+	// RFC 6962 has no consistency proof for an empty tree (section 2.1.2), which each history begins with.
 	if earlier.Size == 0 || earlier.Size > c.Size {
 		if earlier.Size == 0 && earlier.Root == (Chain{}).Root() {
 			return nil

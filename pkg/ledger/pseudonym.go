@@ -64,6 +64,7 @@ func (p *Pseudonyms) Of(kind, name string) string {
 		return name
 	}
 	h := hmac.New(sha256.New, p.key)
+	// The kind is hashed, too: a pod and a claim of one name must not be linked by it.
 	h.Write([]byte(kind + "\x00" + name))
 	return PseudonymPrefix + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:15])
 }

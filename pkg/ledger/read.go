@@ -70,6 +70,7 @@ func readFile(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	if info, err := f.Stat(); err == nil && info.Size() < limit {
 		data.Grow(int(info.Size()) + bytes.MinRead)
 	}
+	// The byte beyond the limit tells a file that is too long from one that just fits.
 	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
 		return nil, fmt.Errorf("read ledger: %s: %w", name, err)
 	}

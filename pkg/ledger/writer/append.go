@@ -94,6 +94,7 @@ func (w *Writer) writeAll(ctx context.Context) {
 	batch := w.queue
 	w.queue = nil
 	w.mu.Unlock()
+	// All callers that queued since the last write share one write, one signature and one sync.
 	var events []ledger.Event
 	durable := false
 	for _, r := range batch {
@@ -173,6 +174,7 @@ func (w *Writer) extend(events []ledger.Event, durable bool) error {
 	}
 	data.Write(mark)
 	next.offset += int64(data.Len())
+	// The position moves after the write only. After a failed one, the next call looks where the file really ends.
 	if err := w.put(data.Bytes(), durable); err != nil {
 		return err
 	}
@@ -227,6 +229,7 @@ func (w *Writer) flush() error {
 		err = f.Sync()
 	}
 	if err != nil {
+		// After a failed fsync the kernel may count the lost pages as clean, and a second fsync would succeed: the file is read again.
 		w.at.known = false
 		return errors.Join(err, w.segment.close())
 	}
@@ -244,6 +247,7 @@ const (
 // putAside takes a torn write off its segment.
 func (w *Writer) putAside(s *ledger.Segment) error {
 	name := fmt.Sprintf("%s-%d%s", strings.TrimSuffix(s.Name, filepath.Ext(s.Name)), s.Good, tornSuffix)
+	// The copy comes before the truncation: after a crash in between, the bytes are in both files, and this is repeated.
 	if err := w.replace(name, s.Torn, 0o600); err != nil {
 		return fmt.Errorf("put a torn write aside: %w", err)
 	}
@@ -272,6 +276,7 @@ func (w *Writer) recordTorn() error {
 		kept := strings.TrimSuffix(path, tornSuffix) + keptSuffix
 		e := ledger.Event{Type: ledger.Torn, Result: ledger.OK, Reason: fmt.Sprintf(
 			"a write of %d bytes was cut off here by a power failure, a kill or a full disk; the partial write is in %s", info.Size(), filepath.Base(kept))}
+		// Event first, then the name: after a crash in between the event is written twice, never left out.
 		if err := w.commit([]ledger.Event{e}); err != nil {
 			return err
 		}

@@ -41,6 +41,7 @@ func (t tick) then(at time.Time, boot int64, bootID string) tick {
 	case t.bootID == bootID:
 		later.elapsed += max(boot-t.boot, 0)
 	default:
+		// Only the wall clock tells how long the node was off, and it may be wrong: it counts up to maxOff.
 		off := at.Sub(t.time) - time.Duration(boot)
 		later.elapsed += boot + int64(min(max(off, 0), maxOff))
 	}

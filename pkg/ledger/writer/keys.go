@@ -84,6 +84,7 @@ func publicKey(secret string) (string, error) {
 		return "", errors.New("malformed")
 	}
 	key, err := base64.StdEncoding.DecodeString(fields[4])
+	// The byte before the seed is the algorithm.
 	if err != nil || len(key) != 1+ed25519.SeedSize {
 		return "", errors.New("malformed")
 	}

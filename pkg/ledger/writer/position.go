@@ -138,6 +138,7 @@ func (w *Writer) lastTick(newest *ledger.Segment) (tick, error) {
 // events never change.
 func (w *Writer) continues(s *ledger.Segment) error {
 	known := w.at.chain
+	// Nothing is known yet, or the segment began after this process's last look: other processes write, too.
 	if known.Size == 0 || s.Before.Size > known.Size {
 		return nil
 	}
@@ -205,6 +206,7 @@ func (w *Writer) rotate() error {
 	if w.at.offset < w.config.SegmentBytes || w.at.file == ledger.SegmentName(w.at.chain.Size) {
 		return nil
 	}
+	// The next segment's header is durable at once, and continues what this segment has: that must be on disk before.
 	if err := w.flush(); err != nil {
 		return err
 	}

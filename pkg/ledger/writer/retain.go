@@ -132,6 +132,8 @@ func (w *Writer) cut(name string, of []tenant, why string) (bool, error) {
 	if !understood {
 		return false, nil
 	}
+	// Event, hashes, file: while the segment exists it has precedence over its hashes, so after a crash the next cut repeats
+	// the rest.
 	if err := w.commit([]ledger.Event{e}); err != nil {
 		return false, err
 	}
