@@ -52,6 +52,7 @@ func addressesBy(ctx context.Context, fsys *sysfs.FS, ask *link.Rtnetlink) ([]li
 	}
 	all, err := ask.Addresses(ctx)
 	if all == nil {
+		// nil means unknown, and would have the addresses guessed from the routes.
 		all = []link.Address{}
 	}
 	return all, err

@@ -114,6 +114,7 @@ func (b *below) visit(dir *sysfs.Dir) error {
 	if path.Base(path.Dir(dir.Path())) == "net" {
 		err = b.takeNet(dir)
 	}
+	// The attribute dev is the number of a device's node.
 	if err == nil && slices.Contains(names, "dev") {
 		err = b.takeNode(dir)
 	}

@@ -235,6 +235,7 @@ func readNumVFs(f *device.Function, a *attributes, linked int) int {
 	if !a.usable() || f.Locked {
 		return linked
 	}
+	// sriov_numvfs_show takes the device's lock (drivers/pci/iov.c), which an operation that hangs keeps.
 	text, ok, err := a.dir.LockedText(f.Address, "sriov_numvfs")
 	switch {
 	case errors.Is(err, sysfs.ErrLocked):
@@ -353,6 +354,7 @@ func rereadConfig(f *device.Function, a *attributes, before pci.Capabilities) bo
 	}
 	now, same := before.Reread(switches)
 	if !same || len(header) > revisionOffset && header[revisionOffset] != f.Revision {
+		// The address has another device by now, so nothing of the former one may be kept.
 		a.err = errOtherDevice
 		return true
 	}

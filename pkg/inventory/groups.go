@@ -84,6 +84,7 @@ func readMembers(g *device.Group, a *attributes) {
 	for _, name := range names {
 		addr, err := pci.ParseAddress(name)
 		if err != nil {
+			// A device of another bus, such as a platform device.
 			g.Others = append(g.Others, name)
 			continue
 		}

@@ -167,6 +167,7 @@ func (r *hostReader) aliases(kernel string) []device.Alias {
 	if r.err != nil || kernel == "" {
 		return nil
 	}
+	// A kernel can have VFIO built in, and no modules.
 	data, err := r.fs.ReadFile(path.Join("lib/modules", kernel, "modules.alias"))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {

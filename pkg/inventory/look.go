@@ -98,6 +98,7 @@ func (w *Watcher) lookAtUses(ctx context.Context, snap *device.Snapshot) error {
 		if f.Locked || !mayBeUsed(f) {
 			continue
 		}
+		// A read of configuration space resumes a suspended device (pci_config_pm_runtime_get in drivers/pci/pci.c).
 		asleep, err := isPoweredDown(w.fs, f.Address)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("look at the power state of PCI function %s: %w", f.Address, err))

@@ -25,6 +25,7 @@ func readMemory(f *device.Function, a *attributes) {
 	if f.PF == nil {
 		return
 	}
+	// With SR-IOV in the kernel, the lines of the VFs' regions follow the ROM's (PCI_IOV_RESOURCES in include/linux/pci.h).
 	ofVFs, err := pci.ParseVFResources(text)
 	if err != nil {
 		a.fail("resource", err)

@@ -323,6 +323,7 @@ func address4(word string) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	var b [4]byte
+	// fib_route_seq_show (net/ipv4/fib_trie.c) prints the four bytes as a number of the host, which is a little-endian one.
 	binary.LittleEndian.PutUint32(b[:], uint32(n))
 	return netip.AddrFrom4(b), nil
 }

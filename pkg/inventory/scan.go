@@ -311,6 +311,8 @@ func (s *scan) place(f *device.Function) {
 	f.Switch = nil
 	for i := len(f.Upstream) - 1; i >= 0; i-- {
 		bridge := s.function(f.Upstream[i])
+		// The kernel shows 64 bytes only without CAP_SYS_ADMIN (pci_read_config in drivers/pci/pci-sysfs.c), and the port's type
+		// lies behind them.
 		if bridge == nil || bridge.Capabilities.Express == nil && bridge.Capabilities.Truncated {
 			return
 		}

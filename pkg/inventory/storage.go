@@ -120,6 +120,7 @@ func (s *scan) readMounts() (*mounts, error) {
 			return nil, err
 		}
 		m.byNumber[mount.number] = append(m.byNumber[mount.number], mount.point)
+		// btrfs mounts have an anonymous device number. Only the source names the disk.
 		if name, ok := strings.CutPrefix(mount.source, "/dev/"); ok {
 			m.bySource[name] = append(m.bySource[name], mount.point)
 		}
@@ -211,6 +212,7 @@ func (m *mounts) stack(part, name string, above []string) ([]device.Use, error) 
 		if len(above) == 0 {
 			uses = append(uses, device.Use{Kind: device.UseStack, Name: part, Detail: m.title(holder)})
 		}
+		// Clip, so that the holders of one device don't write into the same array.
 		found, err := m.partUses(part, holder, append(slices.Clip(above), holder))
 		if err != nil {
 			return nil, err

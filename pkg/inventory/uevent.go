@@ -120,6 +120,7 @@ func (e *netlinkEvents) receive() (n int, from unix.Sockaddr, err error) {
 		for {
 			n, from, err = unix.Recvfrom(int(fd), e.buf[:], 0)
 			if !errors.Is(err, unix.EINTR) {
+				// false has the runtime's poller wait until the socket can be read.
 				return !errors.Is(err, unix.EAGAIN)
 			}
 		}
@@ -246,6 +247,7 @@ func (p *pending) add(subjects ...subject) {
 	p.last = time.Now()
 	p.mu.Unlock()
 	select {
+	// One pending wake-up is enough: the update takes everything that is noted by then.
 	case p.wake <- struct{}{}:
 	default:
 	}

@@ -75,6 +75,7 @@ func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) 
 
 // WatchBy is [Watch] by messages from elsewhere. It takes over the events, even if it fails.
 func WatchBy(ctx context.Context, fs *sysfs.FS, events Events, opts ...Option) (*Watcher, error) {
+	// The events are open before the scan, so a change during it is not lost.
 	ask, live, err := connection(fs)
 	if live {
 		opts = append(slices.Clone(opts), asking(ask))
@@ -148,6 +149,7 @@ func (w *Watcher) Subscribe() (snapshots <-chan *device.Snapshot, cancel func())
 	ch := make(chan *device.Snapshot, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// The channel has room for one snapshot, so this does not block under the lock.
 	ch <- w.latest.Load()
 	w.subscribers[ch] = true
 	return ch, func() {
@@ -165,6 +167,7 @@ func (w *Watcher) receive(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, ErrOverrun):
+			// The socket's buffer overflowed and messages are lost, so anything may have changed.
 			w.changed.add()
 		case err != nil:
 			return fmt.Errorf("read uevents: %w", err)
