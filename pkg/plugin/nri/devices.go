@@ -83,6 +83,7 @@ func (g *containerDevices) vfioNodes(majors []int64) []node {
 			nodes = append(nodes, n)
 		}
 	}
+	// A cgroup rule gives access to a number without a node: with CAP_MKNOD, the container makes the node itself.
 	for _, rule := range g.access {
 		if n, ok := ruleNode(rule); ok && isVFIONumber(majors, n.major, n.minor) {
 			nodes = append(nodes, n)

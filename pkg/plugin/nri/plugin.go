@@ -109,6 +109,7 @@ func (p *Plugin) serve(ctx context.Context, work *worker) (synchronized bool, er
 		return false, fmt.Errorf("make NRI stub: %w", err)
 	}
 	p.conn.Store(conn)
+	// With room for the result: after endLimit nobody receives it.
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	select {

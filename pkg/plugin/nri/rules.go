@@ -187,6 +187,7 @@ func (k *check) nodes() *rule.Verdict {
 		return nil
 	}
 	majors, err := k.host.Majors()
+	// Without VFIO's numbers only a path tells a VFIO node, and a container may have one under any path.
 	if err != nil && k.given.hasNodes() {
 		return k.unverifiable("", err)
 	}

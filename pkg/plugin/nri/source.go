@@ -67,6 +67,7 @@ func (f *SourceFinder) Devices(tenant string, paths []string) (map[string]Device
 		err     error
 	}
 	var at atomic.Int64
+	// With room for an answer that comes after the limit.
 	answers := make(chan answer, 1)
 	go func() {
 		devices, err := f.devices(paths, &at)

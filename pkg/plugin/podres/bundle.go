@@ -108,6 +108,7 @@ func (b Bundles) bundleByID(pid int) (string, error) {
 	if namespace == "" {
 		namespace = defaultNamespace
 	}
+	// A process can have any arguments: these must not lead out of the runtime's directory.
 	if id == "" || filepath.Base(id) != id || filepath.Base(namespace) != namespace {
 		return "", fmt.Errorf("the arguments of process %d name no sandbox", pid)
 	}

@@ -89,6 +89,7 @@ func takeOver(ctx context.Context, path string) (*net.UnixListener, error) {
 
 // guardDir refuses a directory in which another user can create a socket.
 func guardDir(dir string) error {
+	// Lstat, since the owner of a link could change where it leads after this look.
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
@@ -244,6 +245,7 @@ func (s *Server) caller(ctx context.Context) (Peer, error) {
 	case caller.UID != 0 && caller.UID != s.cfg.Owner:
 		return Peer{}, refused(codes.PermissionDenied, "process %d runs as user %d: only root may ask for a pod's devices",
 			caller.PID, caller.UID)
+	// SO_PEERCRED translates the PID into our namespace. 0 is a process that is not in it (cred_to_ucred in net/core/sock.c).
 	case caller.PID == 0:
 		return Peer{}, refused(codes.PermissionDenied,
 			"the calling process is not visible: run the plugin in the node's PID namespace (hostPID)")

@@ -248,6 +248,7 @@ func (s *Server) handOver(ctx context.Context, own []*Assignment, to journal.San
 	return inParallel(own, func(a *Assignment) error {
 		err := s.cfg.Claims.HandOver(ctx, a.Claim.UID, to)
 		if err != nil && ctx.Err() != nil {
+			// The shim gave up. The reset goes on without it, so that the pod's next sandbox finds the devices clean.
 			s.renewLater(a, to.ID)
 		}
 		return err

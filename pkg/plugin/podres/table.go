@@ -73,6 +73,7 @@ func (t *Table) Withdraw(uid, why string) bool {
 	if t.withdrawn[uid] == why {
 		return false
 	}
+	// The cached view has the former reason.
 	if t.view = nil; why == "" {
 		delete(t.withdrawn, uid)
 		return true
@@ -164,6 +165,7 @@ func (t *Table) assignment(e entry) *Assignment {
 	r := e.record
 	a := &Assignment{Claim: r.Plan.Claim, State: r.State, Stale: r.BootID != t.cfg.BootID, Withdrawn: t.withdrawn[r.ID()], Sandbox: r.Sandbox, SpecFault: e.fault}
 	nodes := map[string][]string{}
+	// Group and device numbers can be those of other devices in each boot, so an old spec's nodes are not shown.
 	if !a.Stale {
 		nodes = nodesByDevice(e.spec)
 	}
@@ -216,6 +218,7 @@ func readVersion(dirs [2]string) dirVersion {
 			return dirVersion{}
 		}
 		s.times[i] = info.ModTime()
+		// A directory that changed a moment ago can change again without another time stamp.
 		s.settled = s.settled && now.Sub(s.times[i]) > settleTime
 	}
 	return s
