@@ -112,6 +112,7 @@ func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
 	defer cancel()
 	rec, err := a.Journal.Load(uid)
+	// A claim without pods was prepared by hand, and the API server need not have it.
 	if err != nil || rec == nil || len(rec.Plan.Claim.Pods) == 0 {
 		return err
 	}

@@ -119,6 +119,7 @@ func (h *Health) Stream(ctx context.Context, reports chan<- kubeletplugin.Device
 func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// The kubelet calls a device's health unknown if no report comes within the helper's HealthCheckTimeout (30 seconds).
 	now := time.Now()
 	report := kubeletplugin.DeviceHealthReport{Devices: slices.Clone(h.devices)}
 	for i := range report.Devices {

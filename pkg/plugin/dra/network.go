@@ -149,6 +149,8 @@ func linkCondition(links map[pci.Address]vfLink, parts []plan.Device, before *me
 	now := links[parts[i].Address]
 	switch {
 	case before == nil:
+	// lastTransitionTime is when the status changed, not when it was last looked at (API conventions, "Typical status
+	// properties").
 	case before.Status == now.status:
 		since = before.LastTransitionTime
 	default:

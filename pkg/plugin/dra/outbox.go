@@ -92,6 +92,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		o.save(ctx)
 		var again <-chan time.Time
 		if err != nil {
+			// Between one and two pauses, so that the nodes don't all come back together after an outage.
 			again = time.After(wait.Jitter(outboxPause, 1))
 		}
 		select {
@@ -176,6 +177,7 @@ func (o *Outbox) save(ctx context.Context) {
 	if empty {
 		text = ""
 	}
+	// The lock is not held from here on: whoever adds an event must not wait for the disk.
 	if err != nil || text == o.saved {
 		return
 	}

@@ -206,6 +206,7 @@ func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	if err != nil {
 		return fmt.Errorf("look at claim %s: %w", ref, err)
 	}
+	// Names are used again. Only the UID tells whether this is the claim that was prepared.
 	if string(c.UID) != ref.UID {
 		return fmt.Errorf("claim %s was replaced by one of its name (%s)", ref, c.UID)
 	}
@@ -278,6 +279,8 @@ func (d *Plugin) Release(ctx context.Context, ref plan.Ref, check func(context.C
 // plugin.
 func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	d.config.Log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
+	// An API server whose feature gates are off drops fields, such as counters and taints, without which devices must not be on
+	// offer.
 	if dropped := droppedFields(err); dropped != nil {
 		d.config.Health.Withdraw(dropped)
 		d.config.Changes.Wake()

@@ -40,6 +40,7 @@ func devices(pools map[string]publish.Pool) []poolDevice {
 func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 	out := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}
 	for name, pool := range pools {
+		// The helper counts the pool's generation itself.
 		var wrapped resourceslice.Pool
 		for _, s := range pool.Slices {
 			wrapped.Slices = append(wrapped.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})

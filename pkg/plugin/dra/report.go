@@ -73,6 +73,7 @@ type report struct {
 // preparedReport returns the report on a prepared claim, with the links of its VFs.
 func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes, links map[pci.Address]vfLink, anchor string) *report {
 	r := &report{claim: c}
+	// The record's time is better than now: a report that is repeated then changes nothing.
 	since := metav1.Now()
 	if t, err := time.Parse(time.RFC3339, rec.Since); err == nil {
 		since = metav1.NewTime(t)
@@ -134,6 +135,7 @@ func sanitizedCondition(parts []plan.Device, since metav1.Time) *metaac.Conditio
 			words = append(words, fmt.Sprintf("%s by %s", parts[i].Name, s))
 		}
 	}
+	// A pair is sanitized only if both of its functions were.
 	if len(words) < len(parts) {
 		return nil
 	}

@@ -84,6 +84,7 @@ func isReserved(c *resourceapi.ResourceClaim, pool, name string) bool {
 	}
 	since := c.Status.Allocation.AllocationTimestamp
 	return slices.ContainsFunc(listConditions(c, pool, name), func(is metav1.Condition) bool {
+		// Both times are in whole seconds (metav1.Time), so an answer in the second of the allocation counts.
 		return is.Type == v1alpha1.ConditionTwinReserved && is.Status == metav1.ConditionTrue &&
 			(since == nil || !is.LastTransitionTime.Before(since))
 	})

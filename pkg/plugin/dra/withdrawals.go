@@ -94,6 +94,7 @@ func (p *Publisher) Settle(ctx context.Context) ([]publish.Allocated, error) {
 	if len(open) == 0 || p.config.Cluster == nil || p.config.Health.Withdrawn() != nil {
 		return nil, nil
 	}
+	// The lock is not held during requests. A Publish meanwhile can end a withdrawal, which its number in the question shows.
 	listed, err := p.config.Cluster.Published(ctx)
 	if err != nil {
 		return nil, unsettled(open, err)
