@@ -96,6 +96,7 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 			continue
 		}
 		changed = true
+		// After a start the drains are not news: their Events were sent by the instance that saw them begin.
 		if !first {
 			w.event(ctx, v.state, fmt.Sprintf("%s is being drained (%s): %s", a, v.reason, stateWords(v.state)))
 		}

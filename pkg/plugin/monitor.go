@@ -116,6 +116,7 @@ func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) er
 		case <-ctx.Done():
 			return nil
 		case snap = <-snapshots:
+			// Changes come in bursts: one look serves all that arrive during the pause. The pause grows with the time that a look takes.
 			if due == nil {
 				due = time.After(max(m.config.Pause, lookRest*m.took))
 			}

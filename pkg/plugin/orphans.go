@@ -55,6 +55,7 @@ func (r *Repair) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.Soon:
+			// Signals can come in bursts, and each look asks the API server about all claims.
 			next.Reset(max(0, time.Until(last.Add(repairPause))))
 		case <-next.C:
 			r.Look(ctx)
@@ -224,6 +225,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 		id := rec.ID()
 		now, known := r.lost[id]
 		why, err := r.allocations().SeenLost(ctx, rec)
+		// An API server that does not answer says nothing of the claim: its grace goes on, and it is not repaired.
 		if err != nil && known {
 			lost[id] = now
 			if o, was := r.claimsLeft[id]; was {
@@ -294,6 +296,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 	switch s := rec.Sandbox; {
 	case len(ref.Pods) == 0:
 		return why + ", and it was prepared by hand: run `kata-vfio-plugin unprepare " + ref.UID + "` if it is not needed"
+	// Without the VM's process nothing shows that the sandbox has ended.
 	case s != nil && s.VMM.PID == 0:
 		return why + ", and it is unknown whether sandbox " + s.ID + " still has it"
 	case s != nil && r.Processes.IsAlive(s.VMM):

@@ -52,8 +52,8 @@ func ids(failures []rule.Failure) []string {
 	return all
 }
 
-// repeatAfter is how long the ledger goes without word of the checks: who reads it
-// later is to see that they were asked, and not only that nothing failed.
+// repeatAfter is the longest time without an event of the checks: the ledger must show that they ran, and not only that
+// nothing failed.
 const repeatAfter = 12 * time.Hour
 
 // published is the last state of the checks in the ledger.

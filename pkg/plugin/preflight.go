@@ -83,6 +83,7 @@ func parseDevice(name string) (pci.Address, error) {
 	}
 	long := name
 	if strings.Count(name, ":") == 1 {
+		// lspci leaves out the domain where all are 0000.
 		long = "0000:" + name
 	}
 	address, err := pci.ParseAddress(long)

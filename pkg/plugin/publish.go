@@ -68,6 +68,7 @@ func (p Publishing) Follow(ctx context.Context, snapshots <-chan *device.Snapsho
 			return nil
 		case snap = <-snapshots:
 		case <-p.Changed:
+		// The pause begins again after each publication, whatever its reason was.
 		case <-time.After(varied(publishEvery)):
 		}
 		if snap == nil {
@@ -254,6 +255,7 @@ func (n *RunFiles) Publish(published facts.Published) error {
 
 // write replaces a file.
 func (n *RunFiles) write(name string, data []byte) error {
+	// /run is empty after each boot.
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
 	}

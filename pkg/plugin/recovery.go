@@ -45,6 +45,7 @@ func (r *Recovery) Begin(ctx context.Context, g *errgroup.Group) error {
 		if err := r.run(ctx); err != nil {
 			return err
 		}
+		// Only after a success: what waits for it must not begin after an error, which ends the group.
 		close(r.done)
 		return nil
 	})

@@ -139,6 +139,7 @@ func (s *service) runSandboxes(ctx context.Context, g *errgroup.Group) {
 func (b *sandboxes) close() error {
 	var errs []error
 	if b.listener != nil {
+		// The server may have closed it already.
 		if err := b.listener.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}

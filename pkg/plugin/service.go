@@ -77,6 +77,7 @@ func Run(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &service{config: c, log: c.Log, fatal: cancel}
+	// ctx has ended when the parts are closed.
 	err := errors.Join(s.start(ctx), s.stop(context.WithoutCancel(ctx)))
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -140,6 +141,7 @@ func (s *service) start(ctx context.Context) error {
 	if s.probes != nil {
 		g.Go(func() error { return s.probes.Serve(ctx) })
 	}
+	// open adds the other parts to the group and returns, so Wait lasts as long as they serve.
 	g.Go(func() error { return s.open(ctx, g, health) })
 	return g.Wait()
 }
@@ -152,6 +154,7 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 	if err := s.openNode(ctx); err != nil {
 		return err
 	}
+	// Before the kubelet can call: a device that an earlier boot's tenant had must be marked first.
 	if err := s.startRecovery(ctx, g); err != nil {
 		return err
 	}
@@ -160,9 +163,11 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 	if err := s.openMonitor(); err != nil {
 		return err
 	}
+	// The checks come before the first publication, which would otherwise offer devices that fail one.
 	if err := s.judge(ctx); err != nil {
 		return err
 	}
+	// An address that is taken must end the start here, and not once the kubelet has claims.
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
@@ -274,6 +279,7 @@ func (s *service) recordStart(ctx context.Context) {
 // stop stops the parts. It closes the kubelet's sockets first, and waits for the calls in progress.
 func (s *service) stop(ctx context.Context) error {
 	if s.helper != nil {
+		// Stop ends new calls. Wait lets those in progress finish: the journal closes after them.
 		s.helper.Stop()
 		s.plugin.Wait()
 	}
@@ -284,6 +290,7 @@ func (s *service) stop(ctx context.Context) error {
 	}
 	err := s.sandboxes.close()
 	if s.node != nil {
+		// Last, because all others may still write to the journal and the ledger.
 		err = errors.Join(err, s.node.Close())
 	}
 	if s.tracer != nil {

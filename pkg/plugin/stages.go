@@ -175,6 +175,7 @@ func differs(pod *corev1.Pod, profile *v1alpha1.Sanitizer) string {
 		return fmt.Sprintf("its image is %q", c.Image)
 	case !slices.Equal(c.Command, profile.Command), !slices.Equal(c.Args, profile.Args):
 		return fmt.Sprintf("it runs %q", slices.Concat(c.Command, c.Args))
+	// A variable such as LD_PRELOAD or PATH can replace what the program runs.
 	case len(c.Env)+len(c.EnvFrom) > 0:
 		return "it sets environment variables"
 	case len(spec.Volumes)+len(c.VolumeMounts)+len(c.VolumeDevices) > 0:
@@ -197,6 +198,7 @@ func observe(pod *corev1.Pod) sanitize.Observed {
 		return seen
 	}
 	c := &pod.Status.ContainerStatuses[0]
+	// The image ID is what the runtime has pulled and runs. The spec has only the name that was asked for.
 	seen.ImageID, seen.Restarts = c.ImageID, int(c.RestartCount)
 	if end := c.State.Terminated; end != nil {
 		seen.Terminated, seen.ExitCode, seen.Message = true, int(end.ExitCode), end.Message

@@ -153,6 +153,7 @@ func (t *Tracer) Observe(e effects.Event) {
 		return
 	}
 	now := time.Now()
+	// The phase has ended by now, so the span is made with the times of the past.
 	ctx := trace.ContextWithSpan(context.Background(), parent)
 	_, span := t.tracer.Start(ctx, string(e.Phase), trace.WithTimestamp(now.Add(-e.Took)))
 	if e.Step != nil {

@@ -75,6 +75,7 @@ func (w *WarmWatch) Follow(ctx context.Context, snapshots <-chan *device.Snapsho
 			w.Look(ctx, false)
 			continue
 		case <-tick:
+			// The tick tries the failed ones again. In between, each change of the node would repeat their resets.
 			w.failed = nil
 			w.Look(ctx, true)
 			continue

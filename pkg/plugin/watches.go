@@ -45,6 +45,7 @@ func EverySpread(ctx context.Context, pause time.Duration, look func(context.Con
 
 // everySpread is [EverySpread] whose first pause is any part of another one.
 func everySpread(ctx context.Context, first, pause time.Duration, look func(context.Context)) error {
+	// The plugins of all nodes start together after an update of the DaemonSet, and must not all ask at once.
 	next := time.NewTimer(rand.N(first))
 	defer next.Stop()
 	for {
