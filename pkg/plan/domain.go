@@ -116,6 +116,7 @@ func (n *Node) Fragmented() map[isolation.DomainKind]int {
 	counts := map[isolation.DomainKind]int{}
 	for i := range domains {
 		d := &domains[i]
+		// A kind of which no function is kept has a count, too.
 		counts[d.Domain.Kind] += 0
 		if len(d.Tenancies) == 0 {
 			continue

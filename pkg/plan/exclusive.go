@@ -116,6 +116,7 @@ func (n *Node) tenancies() map[pci.Address]string {
 			all[a] = tenantID(s.Tenant)
 		}
 	}
+	// Owners come last: the claim that has a function now counts before the tenant of a mark.
 	for a, o := range n.Owners {
 		if isStage := n.Stages.Namespace != "" && o.Claim.Namespace == n.Stages.Namespace; !isStage && !o.Bound {
 			all[a] = tenantID(o.Claim.Tenant)

@@ -36,6 +36,7 @@ func (c *candidate) clean() *rule.Verdict {
 func (c *candidate) unheld() *rule.Verdict {
 	for _, t := range c.all {
 		h, ok := c.node.Owners[t.f.Address]
+		// With its own record a claim's Prepare is repeated. Functions of policy "bound" are lent to claims.
 		if ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID {
 			return c.mate(t.f, rule.Held,
 				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.holderName(h.Claim)),

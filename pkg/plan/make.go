@@ -97,6 +97,7 @@ type maker struct {
 func (m *maker) device(d *claim.Device) {
 	c := newCandidate(m, d)
 	for refusal := range c.refused() {
+		// The first reason only: later checks rely on what earlier ones refuse.
 		m.refusals = append(m.refusals, refusal)
 		return
 	}
@@ -220,6 +221,7 @@ type candidate struct {
 func newCandidate(m *maker, d *claim.Device) *candidate {
 	c := &candidate{maker: m, claimed: d}
 	f, ok := m.node.Snapshot.Function(d.Address)
+	// A name has the device's type. If it does not fit, another device has come to the address.
 	if !ok || !f.HasName(d.Name) {
 		return c
 	}

@@ -66,6 +66,7 @@ func (s Step) Inverse() (Step, bool) {
 		inv.Operation, inv.Value, inv.Former = SetValue, s.Former, s.Value
 		inv.Provider, inv.Setting = s.Provider, s.Setting
 	default:
+		// Modules stay loaded, and nothing takes a reset back.
 		return Step{}, false
 	}
 	return inv, true

@@ -65,6 +65,7 @@ func (c *VFChange) SettleRate(found *device.TxRate) error {
 	if rate.Min == device.AsFound {
 		rate.Min = there.Min
 	}
+	// 0 means no limit. A maximum that only the claim sets may tighten the PF's, and never lift it.
 	if rate.Max == device.AsFound || c.OwnMaxTxRate && there.Max != 0 && (rate.Max == 0 || rate.Max > there.Max) {
 		rate.Max = there.Max
 	}
@@ -300,6 +301,7 @@ func (c *candidate) lease() (*Lease, *rule.Verdict) {
 	if err != nil {
 		return nil, &rule.Verdict{Code: rule.NoAddressPool, Text: err.Error(), Fix: "correct addressPools of the node config"}
 	}
+	// CNI knows an allocation by the container's ID and the interface. The claim's UID is unique, and outlives the pod's sandbox.
 	container := c.ref.UID + "-" + c.claimed.Name
 	return &Lease{
 		Pool: name, Plugin: pool.Plugin(), Config: config, Container: container,
@@ -322,6 +324,7 @@ func describePools(pools []v1alpha1.AddressPool) string {
 // leaseArgs are CNI_ARGS as container runtimes set them. A value that contains a separator is left out, because the
 // plugin would read it as further arguments. The API server accepts no such name.
 func leaseArgs(claim Ref, container string) string {
+	// Without IgnoreUnknown, CNI's library fails for each key that a plugin does not know.
 	args := "IgnoreUnknown=1"
 	add := func(key, value string) {
 		if value != "" && !strings.ContainsAny(value, ";=") {

@@ -71,6 +71,7 @@ func (w *walk) take(phase Phase) {
 		w.lease(TakeAddress)
 	case ReturnAddresses:
 		w.lease(ReturnAddress)
+	// Steps change the kernel's state or another program's. These phases only read, or write files of the plugin.
 	case Measure, WriteSpec, RemoveSpec:
 	}
 }

@@ -314,6 +314,7 @@ func (s attributeSet) audit(failing []rule.Failure, said ...[]rule.Verdict) {
 		if i == 0 && (worst == "" || f.Severity.Compare(worst) < 0) {
 			worst = f.Severity
 		}
+		// The API server refuses a whole slice for one value that is too long. What does not fit is in the audit's report.
 		if longer := strings.TrimPrefix(list+","+f.ID, ","); len(longer) <= resourceapi.DeviceAttributeMaxValueLength {
 			list = longer
 		}
@@ -355,6 +356,7 @@ func linkSpeed(l *device.Link) (int, bool) {
 func capacity(n *Node, f *device.Function) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	var all map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 	for _, bar := range f.BARs {
+		// The quantity is made from an int64.
 		if bar.IO || bar.Size == 0 || bar.Size > 1<<62 {
 			continue
 		}

@@ -58,6 +58,7 @@ func (s *sharing) pfs(n *Node, members []*entry) {
 		for _, m := range family {
 			uses := 1
 			if m.entry.addr == pf {
+				// The PF consumes what all VFs have together, so that it and a VF are never allocated at the same time (KEP-4815).
 				uses = total
 			}
 			s.consume(m.entry, pfSet+pf.Label(), pfCounter, uses)

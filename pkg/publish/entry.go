@@ -87,6 +87,7 @@ func onOffer(n *Node, l *device.Layout) []*entry {
 	var all []*entry
 	paired := map[pci.Address]bool{}
 	for _, p := range n.Selection.Pairs() {
+		// A pair's VF is in no other device, so no two claims can get it. The GPU is, and shares a counter with its pair.
 		paired[p.VF.Address] = true
 		e := single(n, l, p.GPU)
 		e.name, e.vf = p.Name(), &part{p.VF.Address, p.VF}
@@ -271,6 +272,7 @@ func newDevice(n *Node, e *entry) resourceapi.Device {
 	n.Versions.addTo(&d, e)
 	if e.isShared() {
 		d.BindsToNode = new(true)
+		// The scheduler allocates the device, and binds the pod only once the condition is true (KEP-5007).
 		d.BindingConditions = []string{v1alpha1.ConditionTwinReserved}
 		d.BindingFailureConditions = []string{v1alpha1.ConditionTwinInUse}
 	}

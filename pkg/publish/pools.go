@@ -101,6 +101,7 @@ func Pools(n *Node) map[string]Pool {
 
 func (n *Node) pools() map[string]Pool {
 	l := device.NewLayout(n.Snapshot)
+	// The node's own pool is there without devices, too, and so takes the place of its former slices.
 	byPool := map[string][]*entry{n.named(device.NodePool(n.Name)): nil}
 	for _, e := range entries(n, l) {
 		byPool[e.pool] = append(byPool[e.pool], e)
@@ -137,6 +138,7 @@ func newPool(n *Node, l *device.Layout, members []*entry) Pool {
 		devices[i] = newDevice(n, e)
 		devices[i].ConsumesCounters = shared.consumption[e]
 	}
+	// A slice has devices or counter sets, never both: the API server's validation refuses the mix.
 	var p Pool
 	for chunk := range slices.Chunk(devices, MaxDevices) {
 		p.Slices = append(p.Slices, Slice{Devices: chunk})
@@ -145,6 +147,7 @@ func newPool(n *Node, l *device.Layout, members []*entry) Pool {
 		p.Slices = append(p.Slices, Slice{SharedCounters: chunk})
 	}
 	if p.Slices == nil {
+		// An empty slice takes the place of the former ones. Without any slice they would stay.
 		p.Slices = []Slice{{}}
 	}
 	return p
