@@ -70,6 +70,7 @@ func (r *run) match(links []link) (missing []string, err error) {
 func (t *target) pick(links []link, sysRoot string) (found *link, how string, err error) {
 	if t.device.MAC != nil {
 		if found, err = only(links, func(l *link) bool {
+			// A bond or a tool in the guest can give the interface another address. The permanent one stays.
 			return bytes.Equal(l.mac, t.device.MAC) || bytes.Equal(l.permanent, t.device.MAC)
 		}); found != nil || err != nil {
 			return found, byMAC, err

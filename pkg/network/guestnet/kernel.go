@@ -33,6 +33,7 @@ func openKernel() (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
+	// A request waits for the kernel's lock of all interfaces (RTNL), which a driver can hold for long.
 	if err := handle.SetSocketTimeout(socketTimeout); err != nil {
 		handle.Close()
 		return nil, fmt.Errorf("bound netlink socket: %w", err)
@@ -172,6 +173,7 @@ func (k *kernel) addresses(ctx context.Context, index int) ([]address, error) {
 	var addresses []address
 	for _, a := range list {
 		if prefix, ok := fromIPNet(a.IPNet); ok {
+			// The kernel leaves TENTATIVE set beside DADFAILED, although no detection runs any more.
 			duplicate := a.Flags&syscall.IFA_F_DADFAILED != 0
 			addresses = append(addresses, address{prefix, a.Flags&syscall.IFA_F_TENTATIVE != 0 && !duplicate, duplicate})
 		}
@@ -254,6 +256,7 @@ func (k *kernel) addRoute(index int, r Route) error {
 	switch {
 	case r.Via.IsValid():
 		route.Gw = r.Via.AsSlice()
+	// Without a gateway the hosts are on the link. IPv6 does not use the scope.
 	case r.To.Addr().Is4():
 		route.Scope = linkScope
 	}

@@ -57,6 +57,7 @@ func (r *run) checkName(t *target, links []link) error {
 		return nil
 	}
 	holder := &links[i]
+	// Only a name is given up by a rename. An alternative name stays with its interface.
 	leaves := slices.ContainsFunc(r.targets, func(o *target) bool { return o.link.index == holder.index && o.renames() })
 	if holder.name == name && leaves {
 		return nil
@@ -88,6 +89,7 @@ func (r *run) setMTU(ctx context.Context, t *target) error {
 		return nil
 	}
 	err := r.change(ctx, t, fmt.Sprintf("set MTU %d", *asked), func() error { return r.kernel.setMTU(t.link.index, *asked) })
+	// The guest does not see the PF, so the driver's refusal needs the reason.
 	if errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w; a VF takes no more than its PF's MTU allows", err)
 	}
@@ -150,6 +152,8 @@ func (r *run) addAddresses(ctx context.Context, t *target) error {
 	}
 	for _, asked := range t.addresses {
 		i := slices.IndexFunc(present, func(a address) bool { return a.prefix == asked })
+		// The kernel keeps an address that failed duplicate detection (IFA_F_DADFAILED), but does not use it. Only if it is
+		// removed and added again, another detection starts.
 		missing := i < 0 || present[i].duplicate
 		if i >= 0 && missing {
 			if err := r.change(ctx, t, "remove duplicate address "+asked.String(), func() error {

@@ -200,6 +200,7 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 	if err != nil || len(mac) != 6 {
 		return nil, fmt.Errorf("%q is no MAC; want six bytes such as 02:00:5e:10:00:01", text)
 	}
+	// The lowest bit of the first byte marks an address of several stations (IEEE 802), which no interface sends from.
 	const group = 1
 	if mac[0]&group != 0 || mac.String() == "00:00:00:00:00:00" {
 		return nil, fmt.Errorf("%q is not an interface's MAC", text)

@@ -114,6 +114,7 @@ func (m *Attacher) place(ctx context.Context, what Interface, at string) error {
 			return err
 		}
 	}
+	// Once more: a move can change the interface's index, if another interface of the pod has it.
 	if there, err = pod.links(ctx); err != nil {
 		return err
 	}

@@ -172,6 +172,7 @@ func guestRoute(r *types.Route, v4, v6 netip.Addr) (v1alpha1.GuestRoute, error) 
 	via, _ := netip.AddrFromSlice(r.GW)
 	via = via.Unmap()
 	switch {
+	// A route without gw may take a gateway of the result's addresses (CNI SPEC, section 5).
 	case !via.IsValid() && to.Addr().Is4():
 		via = v4
 	case !via.IsValid():

@@ -152,6 +152,7 @@ func (s *namespace) links(ctx context.Context) (links, error) {
 			return nil, context.Cause(ctx)
 		}
 		list, err := s.handle.LinkList()
+		// An interface came or went during the dump (NLM_F_DUMP_INTR), so the list may lack others, too.
 		if errors.Is(err, netlink.ErrDumpInterrupted) && attempt < dumpAttempts {
 			continue
 		}

@@ -24,6 +24,7 @@ func settingAttr(index int, s device.VFSetting, to *device.VFSettings) (*nl.RtAt
 	case device.VFVLAN:
 		return vlanAttr(vf, to.VLAN)
 	case device.VFTxRate:
+		// In Mbit/s. IFLA_VF_TX_RATE, which is older, has the maximum only.
 		return nl.NewRtAttr(nl.IFLA_VF_RATE, pack(vf, uint32(to.Rate.Min), uint32(to.Rate.Max))), nil
 	case device.VFLinkState:
 		state := slices.Index(link.States(), to.LinkState)
@@ -63,6 +64,8 @@ func vlanAttr(vf uint32, v *device.VLAN) (*nl.RtAttr, error) {
 	default:
 		return nil, fmt.Errorf("no VLAN protocol %q", v.Protocol)
 	}
+	// struct ifla_vf_vlan_info (include/uapi/linux/if_link.h): the protocol alone is in network byte order, and two bytes of
+	// padding follow it.
 	value := binary.BigEndian.AppendUint16(pack(vf, uint32(v.ID), uint32(v.QoS)), protocol)
 	list := nl.NewRtAttr(nl.IFLA_VF_VLAN_LIST, nil)
 	list.AddRtAttr(nl.IFLA_VF_VLAN_INFO, append(value, 0, 0))

@@ -227,6 +227,7 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 	if len(differ) == 0 {
 		return nil
 	}
+	// An answer without an error says that the driver took the request. What is in force is read back.
 	return p.verify(ctx, pf, index, want)
 }
 
@@ -266,6 +267,7 @@ const (
 func again(ctx context.Context, request func() error) error {
 	for start := time.Now(); ; {
 		err := request()
+		// A PF's driver answers so while a VF is being reset, which a former tenant's end or our own reset may have begun.
 		busy := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) || errors.Is(err, nl.ErrDumpInterrupted)
 		if !busy || time.Since(start) > busyLimit {
 			return err
@@ -321,6 +323,7 @@ func (p *Policy) link(ctx context.Context, pf pci.Address) (*uplink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("PF %s: %w", pf, err)
 	}
+	// Before Linux 5.14 the kernel does not name the parent (IFLA_PARENT_DEV_NAME).
 	if l.link.Parent != "" && l.link.Parent != pf.String() {
 		return nil, fmt.Errorf("interface %d (%s) is that of %s and not of PF %s: the plugin sees another network namespace than /sys shows", l.number, l.link.Name, l.link.Parent, pf)
 	}

@@ -96,6 +96,7 @@ func (d *Devlink) ports(ctx context.Context, h Handle) ([]Port, error) {
 		if err != nil {
 			return nil, err
 		}
+		// An external port belongs to a VF of another host, as on a DPU (Documentation/networking/devlink/devlink-port.rst).
 		if p.handle == h && p.flavour == nl.DEVLINK_PORT_FLAVOUR_PCI_VF && !p.external {
 			ports = append(ports, p.port)
 		}

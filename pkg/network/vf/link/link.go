@@ -69,6 +69,7 @@ func (l *Link) Connect(ports []Port) error {
 				return fmt.Errorf("%s has two ports for VF %d (%s, %s), and which one is its own is not known", l.Name, i, vf.Port.Representor, port.Representor)
 			}
 			vf.Port = &port
+			// In switchdev mode the address is set on the port's function, and the PF's own answer may have the former one.
 			if port.MAC != "" {
 				vf.Settings.MAC = port.MAC
 			}

@@ -45,6 +45,7 @@ func (r requests) do(ctx context.Context, limit time.Duration, request func() ([
 	}
 	done := make(chan answer, 1)
 	go func() {
+		// The request keeps its turn until the kernel answers, also if nobody waits any more: requests that hang must not pile up.
 		defer func() { <-r.turn }()
 		messages, err := request()
 		done <- answer{messages, err}

@@ -28,6 +28,7 @@ func NewRtnetlink(proc string) *Rtnetlink { return &Rtnetlink{proc, newRequests(
 func (r *Rtnetlink) Read(ctx context.Context, number int) (*Link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_ACK)
 	req.AddData(InterfaceMessage(number))
+	// Without this filter the kernel leaves the VFs out of its answer.
 	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(nl.RTEXT_FILTER_VF)))
 	answers, err := r.Do(ctx, req)
 	if err != nil {
@@ -184,6 +185,7 @@ func (s *State) take(a *syscall.NetlinkRouteAttr, ethernet bool) error {
 	case nl.IFLA_VF_RATE:
 		w, err := words(a, 3)
 		if err == nil {
+			// In Mbit/s; 0 means no limit (struct ifla_vf_rate).
 			s.Settings.Rate = &device.TxRate{Min: int(w[1]), Max: int(w[2])}
 		}
 		return err
@@ -233,6 +235,7 @@ func (s *State) takeVLAN(data []byte) error {
 	if err != nil {
 		return err
 	}
+	// The only field in network byte order (struct ifla_vf_vlan_info).
 	protocol := binary.BigEndian.Uint16(list[0].Value[12:])
 	s.Settings.VLAN = &device.VLAN{ID: int(w[1]), QoS: int(w[2]), Protocol: protocolName(protocol)}
 	return nil
