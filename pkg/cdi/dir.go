@@ -107,6 +107,8 @@ func (d *Dir) Read(claimUID string) (*specs.Spec, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// Write replaces the file, so a new spec is another inode. If it is replaced between Stat and decode, the older info makes
+	// the next call read again.
 	if r, ok := d.read[claimUID]; ok && os.SameFile(r.info, info) && r.info.ModTime().Equal(info.ModTime()) {
 		return r.spec, nil
 	}

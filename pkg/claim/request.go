@@ -77,6 +77,7 @@ func NamesOfPod(p *corev1.Pod) []string {
 			names = append(names, *ref.ResourceClaimName)
 		}
 	}
+	// The name of a claim from a template is generated, and only the status has it.
 	for _, st := range p.Status.ResourceClaimStatuses {
 		if st.ResourceClaimName != nil {
 			names = append(names, *st.ResourceClaimName)

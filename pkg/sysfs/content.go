@@ -137,6 +137,7 @@ func (f *FS) readPart(path string, n int64, tail bool) ([]byte, error) {
 	if err := f.answer(OpRead, path); err != nil {
 		return nil, err
 	}
+	// The open of a FIFO without a writer would block (fifo(7)).
 	fd, err := f.descriptor(path, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err

@@ -113,6 +113,7 @@ func (d *Dir) Entry(name string) (target string, exists bool, err error) {
 	case errors.Is(err, unix.ENOENT):
 		return "", false, nil
 	case errors.Is(err, unix.EINVAL):
+		// readlink(2) of anything but a link.
 		return "", true, nil
 	}
 	return "", false, d.wrap("read link", name, err)

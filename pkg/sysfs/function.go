@@ -80,6 +80,7 @@ func (d *Dir) Driver(a pci.Address) (string, error) {
 	case bound:
 		return path.Base(target), nil
 	}
+	// A removed function has no link either, so a look for the function tells the two apart.
 	return "", d.There(a)
 }
 

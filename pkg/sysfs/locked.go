@@ -199,6 +199,7 @@ func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte, spans []span) 
 		return r.parts, r.err
 	case <-limit.C:
 	}
+	// The read can't be canceled. Its goroutine ends, and closes the file, when the kernel answers.
 	l.add(a, 1)
 	go func() {
 		<-done

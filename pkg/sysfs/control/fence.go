@@ -154,6 +154,7 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 			return nil
 		}
 		select {
+		// Another write for the function may still be in the kernel, so the loop looks again.
 		case <-answered:
 		case <-ctx.Done():
 			return stuck

@@ -126,6 +126,7 @@ func (c *Control) begin(r *reset) error {
 			return stuck
 		}
 	}
+	// Results that nobody has taken are of the state before this reset.
 	c.forget(r.set)
 	r.begun, r.done = time.Now(), make(chan struct{})
 	go func() {
@@ -157,6 +158,7 @@ func (c *Control) result(ctx context.Context, r *reset, joined bool) (ResetRun, 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// A result is taken once: the same request later asks for a new reset.
 	if c.resets[r.id] == r {
 		delete(c.resets, r.id)
 	}
@@ -248,6 +250,7 @@ func (c *Control) resetBy(a pci.Address, method string) error {
 	list, reset := device(a, "reset_method"), Attribute{a, device(a, "reset"), "1"}
 	former, err := c.r.ReadString(list)
 	switch {
+	// Before Linux 5.15 there is no reset_method, and the kernel chooses.
 	case errors.Is(err, fs.ErrNotExist), err == nil && former == method:
 		return c.put(reset)
 	case err != nil:
