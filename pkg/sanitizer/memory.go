@@ -56,6 +56,7 @@ func (o *MemoryOptions) sanitize(ctx context.Context, p *progress) error {
 	if err != nil {
 		return err
 	}
+	// A driver in the guest may use the memory, so it goes first. enable turns on decoding, without which reads return all ones.
 	if err := g.unbind(ctx, f.address); err != nil {
 		return err
 	}
@@ -118,6 +119,8 @@ func wipe(ctx context.Context, p *progress, all windows, offBus func() bool, log
 		verifies bool
 		content  expected
 	}{
+		// All windows are filled before one is verified, and no two with the same words: two windows onto the same memory
+		// don't both verify.
 		{"fill", false, fill}, {"verify the pattern", true, fill},
 		{"write zeros", false, zero}, {"verify the zeros", true, zero},
 	} {

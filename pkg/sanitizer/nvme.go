@@ -86,6 +86,7 @@ func (o *NVMeOptions) erase(ctx context.Context, p *progress, c nvmeController) 
 	if err != nil {
 		return err
 	}
+	// All namespaces are marked before one is erased: an erase can reach all of a controller's namespaces at once.
 	var all []*erased
 	for _, id := range ids {
 		e := &erased{controller: c, info: info, method: erasure, all: o.VerifyAll || erasure == WriteZeroes, log: o.Options.Log}

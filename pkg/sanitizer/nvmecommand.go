@@ -123,6 +123,7 @@ func (c *nvmeCommand) execute(fd int, request uint) (uint32, error) {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	if len(c.data) > 0 {
+		// The ioctl's argument has the address as a number, which keeps no memory alive.
 		pin.Pin(&c.data[0])
 		p.addr = uint64(uintptr(unsafe.Pointer(&c.data[0])))
 	}
@@ -132,6 +133,7 @@ func (c *nvmeCommand) execute(fd int, request uint) (uint32, error) {
 		return 0, fmt.Errorf("NVMe command 0x%02x: %w; it needs the capability SYS_ADMIN", c.opcode, errno)
 	case errno != 0:
 		return 0, fmt.Errorf("NVMe command 0x%02x: %w", c.opcode, errno)
+	// The kernel returns the command's NVMe status as a positive number.
 	case status != 0:
 		return 0, &statusError{what: fmt.Sprintf("NVMe command 0x%02x", c.opcode), status: uint16(status)}
 	}

@@ -106,6 +106,8 @@ func identifyNamespace(c nvmeController, id uint32) (*namespace, error) {
 		return nil, fmt.Errorf("identify namespace %d: %w", id, err)
 	}
 	const formats, formatSize, most = 128, 4, 64
+	// NSZE is in bytes 7:0, NLBAF (which counts from 0) in 25, FLBAS in 26 with its upper bits in 6:5, DPS in 29, and the
+	// formats begin at 128 (NVM Command Set Specification, Identify Namespace).
 	n := &namespace{id: id, blocks: binary.LittleEndian.Uint64(d), lbaFormat: d[26]&0xf | d[26]>>5&0x3<<4, protection: d[29]}
 	for i := range min(int(d[25])+1, most) {
 		f := d[formats+i*formatSize:]

@@ -63,6 +63,7 @@ func bounded(ctx context.Context, timeout time.Duration, work func(context.Conte
 	limited, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	p := &progress{result: sanitize.Result{APIVersion: sanitize.APIVersion, Kind: sanitize.Kind, Verdict: sanitize.Clean}}
+	// With room for a result that comes after the deadline.
 	done := make(chan error, 1)
 	go func() { done <- guarded(limited, p, work) }()
 	var err error
