@@ -69,6 +69,7 @@ type Controller struct {
 func New(c Config) (*Controller, error) {
 	ctl := &Controller{
 		config: c, seen: firstSeen{of: map[seenKey]twin.Millis{}}, overlaps: overlaps{},
+		// The delay of a node's next try begins with 50 ms and doubles with each failure up to 30 s.
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 30*time.Second)),
 	}
 	if c.Sanitizers != nil {
@@ -120,6 +121,7 @@ func (c *Controller) Lead(ctx context.Context) {
 	defer stop()
 	defer c.shutDown()
 	for _, i := range c.informers.all() {
+		// A decision from a cache that is not complete would take what is missing for deleted.
 		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
 			return
 		}
@@ -190,6 +192,7 @@ func (c *Controller) due() (nodes []string, ok bool) {
 		return nil, false
 	}
 	nodes = append(nodes, n)
+	// There is no other consumer, so Get does not block for what Len counts.
 	for c.queue.Len() > 0 {
 		if n, down = c.queue.Get(); !down {
 			nodes = append(nodes, n)

@@ -112,6 +112,7 @@ func (n *counts) write(ctx context.Context, have map[string]*resourceapi.Resourc
 		if equality.Semantic.DeepEqual(present.Spec, s.Spec) {
 			continue
 		}
+		// The copy has the resource version, so that the API server refuses the update if the slice has changed since.
 		changed := present.DeepCopy()
 		changed.Spec, changed.OwnerReferences = s.Spec, s.OwnerReferences
 		if _, err := client.Update(ctx, changed, metav1.UpdateOptions{FieldManager: Name}); err != nil {
@@ -119,6 +120,7 @@ func (n *counts) write(ctx context.Context, have map[string]*resourceapi.Resourc
 		}
 	}
 	for _, s := range have {
+		// The cache may be old: a slice that was made again under the name is not this one.
 		uid := types.UID(s.UID)
 		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
 			errs = append(errs, fmt.Errorf("delete ResourceSlice %s: %w", s.Name, err))

@@ -62,6 +62,7 @@ var errLeaseLost = errors.New("the lease is lost")
 
 // Run serves until ctx ends, or until a part ends with an error.
 func (d *Daemon) Run(ctx context.Context) error {
+	// In requests a second, and requests in a burst.
 	client, err := d.client(50, 100)
 	if err != nil {
 		return err
@@ -181,6 +182,7 @@ func (d *Daemon) elect(ctx context.Context, client kubernetes.Interface, c *Cont
 	}
 	elector.Run(lead)
 	if ctx.Err() == nil {
+		// Run also returns if the lease was not renewed in time. The process ends, and starts again as a candidate.
 		return errLeaseLost
 	}
 	return nil

@@ -72,6 +72,7 @@ func ruleSpec(target cluster.ID, side string) resourceapi.DeviceTaintRuleSpec {
 func (c *Controller) touchRule(ctx context.Context, g *twin.GPU, a twin.TouchRule) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
+			// In a patch they are preconditions: the API server answers 409 if the object has another one.
 			"uid": a.Rule.UID, "resourceVersion": a.Rule.ResourceVersion,
 			"annotations": annotations(g, a.TwinOf, a.Mark), "labels": map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
 		},

@@ -163,6 +163,7 @@ func slim(object any) (any, error) {
 // handler calls changed with the old and the new state of each object that changes.
 func handler[T any](changed func(T)) cache.ResourceEventHandlerFuncs {
 	of := func(object any) {
+		// The watch missed the deletion, and a later list showed it. The object is the last known state.
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = gone.Obj
 		}

@@ -51,6 +51,7 @@ func (c *Controller) act(ctx context.Context, objects *store, nodes []string, no
 		case needsFresh:
 			unsure = append(unsure, node)
 		default:
+			// The queue's delay grows with each failure of a node, until it is forgotten here.
 			c.queue.Forget(node)
 		}
 	}

@@ -65,6 +65,7 @@ func waitsOnly(d *cluster.Device) (string, bool) {
 		switch {
 		case t.Key == v1alpha1.TaintSanitizing:
 			profile, waits = t.Value, true
+		// The effect None keeps no pod away: the taint only informs.
 		case t.Key != v1alpha1.TaintTenant && t.Effect != resourceapi.DeviceTaintEffectNone:
 			return "", false
 		}

@@ -34,6 +34,7 @@ func (b *builder) addOurClaim(listed *cluster.Claim, id cluster.ID) {
 	}
 	c := newClaim(listed)
 	c.Conditions = conditions(listed, id)
+	// A device of another pool has no binding condition, so its claim counts as answered from its allocation on.
 	if _, shared := device.NodeOfSharedPool(id.Pool); !shared {
 		c.Conditions = []Condition{{Type: v1alpha1.ConditionTwinReserved, True: true, At: c.AllocatedAt}}
 	}

@@ -45,6 +45,7 @@ func (b *builder) addDevice(d *cluster.Device) {
 	} else if !slices.Contains(b.view.Drivers, d.ID.Driver) {
 		return
 	}
+	// While a driver rewrites its pool, slices of two generations exist. The scheduler goes by the higher one.
 	if known := into[d.ID]; known == nil || known.Generation <= d.Generation {
 		into[d.ID] = d
 	}
