@@ -64,6 +64,7 @@ func (t *tree) readReport(ctx context.Context, name string, j *judging) (*findin
 	}
 	defer func() { _ = file.Close() }()
 	r := bufio.NewReader(file)
+	// gzip's magic number (RFC 1952): an archive. Reports are JSON.
 	if magic, _ := r.Peek(2); string(magic) == "\x1f\x8b" {
 		t.root = name
 		doc, err := t.judge(ctx, j, j.checks)

@@ -122,6 +122,7 @@ func (o *showOptions) show(w, warnings io.Writer, fsys fs.FS) error {
 	}
 	p := newPrinter(w, o.format)
 	for e, err := range ledger.Events(fsys) {
+		// One damaged line must not hide the others. Only verify judges.
 		if _, damaged := errors.AsType[*ledger.DamagedError](err); damaged {
 			fmt.Fprintf(warnings, "warning: %s; see `kata-vfio-audit ledger verify`\n", output.Visible(err.Error()))
 			continue

@@ -226,6 +226,7 @@ func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Drain
 			state = next
 		}
 	}
+	// The end of the limit is not an error: the plugin completes the drain.
 	return state, ctx.Err()
 }
 

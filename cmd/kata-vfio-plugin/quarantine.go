@@ -150,6 +150,7 @@ func oneQuarantined(_ *cobra.Command, args []string) error {
 func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	records, _ := o.node.Records().List() // completion has no place for errors
 	var all []cobra.Completion
+	// Present addresses come first: after a reboot, the recorded address of one may be the present one of another.
 	for _, rec := range records {
 		for _, d := range rec.Plan.Devices {
 			if rec.State == journal.Quarantined {

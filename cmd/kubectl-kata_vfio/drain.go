@@ -204,6 +204,7 @@ func create(ctx context.Context, client changer, r *resourceapi.DeviceTaintRule)
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return isThere(ctx, client, r)
+	// A Create that answers "not found" means that the API server does not serve the resource.
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("create DeviceTaintRule %s: the API server has none of resource.k8s.io/v1 (Kubernetes 1.37); run `kata-vfio-plugin drain` on the node instead: %w", r.Name, err)
 	case apierrors.IsForbidden(err):
@@ -254,6 +255,7 @@ func (s *session) awaitDrained(cmd *cobra.Command, client lister, r *drainReport
 		case <-time.After(d.pause):
 		}
 		devices, err := s.drained(ctx, client, r.Target)
+		// The list was cut off by the limit, so its error says nothing of the cluster.
 		if ctx.Err() != nil {
 			return d.over(cmd, r)
 		}
