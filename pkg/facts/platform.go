@@ -115,6 +115,7 @@ func parseProcessors(cpuinfo string) []Processor {
 			key, value, _ := strings.Cut(line, ":")
 			fields[strings.TrimSpace(key)] = strings.TrimSpace(value)
 		}
+		// Only x86 has the field.
 		if fields["microcode"] == "" {
 			continue
 		}

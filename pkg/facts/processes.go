@@ -260,6 +260,7 @@ func (n *Node) LocksAtWill(pid int) (free, known bool, seen []Fact) {
 	status := n.Read(sysfs.Process(pid, "status"))
 	limits := n.Read(sysfs.Process(pid, "limits"))
 	caps, _ := sysfs.StatusField(status.Value, "CapEff")
+	// VFIO accounts pinned pages against the soft limit (vfio_lock_acct in drivers/vfio/vfio_iommu_type1.c).
 	soft := lockedLimit(limits.Value)
 	status.Value, limits.Value = "CapEff: "+caps, "Max locked memory: "+soft
 	seen = []Fact{status, limits}
