@@ -126,7 +126,7 @@ SHORT := -short
 
 # All that tests compile without the race detector has the flags of test/e2e/binaries, so that each package is compiled once: for tests,
 # for the programs that they run, and for Kubernetes. Another set of flags is another 200 s on two processors.
-unit cluster node lab: export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
+unit bench-once cluster node lab: export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
 
 .PHONY: test
 test: ## run all tests: the tree's own, those of the cluster, and those in the lab
@@ -136,7 +136,8 @@ test: ## run all tests: the tree's own, those of the cluster, and those in the l
 	@$(call timed,lab)
 
 # One after the other: each keeps both processors busy, and an emulated machine's daemons have time limits of their own.
-timed = echo "[$$(date -u +%T)] make $(1)"; $(MAKE) --no-print-directory $(1) SHORT=$(SHORT)
+timed = echo "[$$(date -u +%T)] make $(1)"; begin=$$(date +%s); $(MAKE) --no-print-directory $(1) SHORT=$(SHORT); \
+	took=$$(($$(date +%s) - begin)); echo "[$$(date -u +%T)] make $(1) took $$((took / 60)) min $$((took % 60)) s"
 
 .PHONY: soak
 soak: ## run all tests with every point, variant and phase, 50,000 claims on one node, those for arm64, and make the release twice: several hours
@@ -173,6 +174,17 @@ unit: ## run the tests that need no kernel of their own
 	$(GO) -C test/tools/image test ./...
 	$(LABGO) -C test/tools/release test ./...
 	$(GO) -C test/monitoring test -count=1 ./...
+	@$(MAKE) --no-print-directory bench-once
+
+# Those in a lab machine or with a control plane have build tags of their own, and `make verify` only compiles them.
+BENCHED = $(sort $(dir $(shell grep -rl '^func Benchmark' --include=*_test.go pkg cmd test)))
+
+# What each prints is for those who measure: here the sizes are small, so that it says nothing.
+.PHONY: bench-once
+bench-once: ## run each benchmark once with small sizes, to see that it still does; unit does it, too
+	@begin=$$(date +%s); said=$$($(GO) test -short -run '^$$' -bench . -benchtime 1x -timeout 10m $(BENCHED:%=./%) 2>&1) || \
+		{ echo "$$said" | grep -vE '^(goos|goarch|cpu|pkg): '; exit 1; }; \
+	echo "$$(grep -c '^Benchmark' <<<"$$said") benchmarks ran once, in $$(($$(date +%s) - begin)) s"
 
 # LANE is newest or older: which versions of Kubernetes and containerd the tests with a control plane use (test/e2e/README.md).
 LANE := $(or $(LANE),$(KATA_VFIO_LANE),newest)

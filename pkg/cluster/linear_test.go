@@ -164,9 +164,13 @@ func TestThousandNodes(t *testing.T) {
 	}
 }
 
-// BenchmarkCluster decodes 1,000 nodes and 10,000 claims with their pods.
+// BenchmarkCluster decodes 1,000 nodes and 10,000 claims with their pods. With -short they are 10 nodes.
 func BenchmarkCluster(b *testing.B) {
-	l := newLarge(1000)
+	nodes := 1000
+	if testing.Short() {
+		nodes = 10
+	}
+	l := newLarge(nodes)
 	for b.Loop() {
 		l.cluster()
 	}

@@ -107,9 +107,13 @@ func claimOf(node string, id cluster.ID) *resourceapi.ResourceClaim {
 }
 
 // BenchmarkScale has a controller read, scrape and decide about clusters of 250 and of 1,000 nodes with ten claims each. What depends on the whole cluster
-// is to cost four times as much in the second, and a decision about one node as much.
+// is to cost four times as much in the second, and a decision about one node as much. With -short the clusters are small.
 func BenchmarkScale(b *testing.B) {
-	small, large := atScale(b, 250), atScale(b, 1000)
+	nodes := 1000
+	if testing.Short() {
+		nodes = 40
+	}
+	small, large := atScale(b, nodes/4), atScale(b, nodes)
 	var scrape, decision [2]time.Duration
 	for b.Loop() {
 		for i, s := range []*scale{small, large} {
@@ -119,8 +123,8 @@ func BenchmarkScale(b *testing.B) {
 			}
 			scrape[i] += time.Since(began)
 			began = time.Now()
-			view := s.informers.cached().on(s.Controller, "node-0100")
-			gpus := view.GPUs("node-0100")
+			view := s.informers.cached().on(s.Controller, "node-0007")
+			gpus := view.GPUs("node-0007")
 			for _, g := range gpus {
 				twin.Decide(g, s.millis())
 			}

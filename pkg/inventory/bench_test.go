@@ -14,8 +14,13 @@ import (
 )
 
 // large is the number of functions of the large node: 512 PFs with 7 VFs each,
-// every function in a group of its own.
-const large = 4096
+// every function in a group of its own. With -short it is a small one.
+func large() int {
+	if testing.Short() {
+		return 64
+	}
+	return 4096
+}
 
 // BenchmarkLargeNode measures a scan, and a rescan of one function, against
 // reading the attributes that a scan reads, one after the other with
@@ -26,8 +31,8 @@ func BenchmarkLargeNode(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if len(snap.Functions) != large || len(snap.Groups) != large {
-		b.Fatalf("%d functions in %d groups, want %d", len(snap.Functions), len(snap.Groups), large)
+	if len(snap.Functions) != large() || len(snap.Groups) != large() {
+		b.Fatalf("%d functions in %d groups, want %d", len(snap.Functions), len(snap.Groups), large())
 	}
 	b.Run("scan", func(b *testing.B) {
 		b.ReportAllocs()
@@ -38,7 +43,7 @@ func BenchmarkLargeNode(b *testing.B) {
 		}
 	})
 	b.Run("rescan one", func(b *testing.B) {
-		one := []pci.Address{snap.Functions[large/2].Address}
+		one := []pci.Address{snap.Functions[large()/2].Address}
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := inventory.Rescan(b.Context(), node, snap, one); err != nil {
@@ -78,7 +83,7 @@ func largeNode(b *testing.B) *sysfs.FS {
 	t := newTree(b)
 	config := string(make([]byte, 4096))
 	resource := strings.Repeat("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", 13)
-	for i := range large / 8 {
+	for i := range large() / 8 {
 		bus := fmt.Sprintf("pci%04x:00/%04x:00:00.0/%04x:01", i, i, i)
 		var pf string
 		for fn := range 8 {

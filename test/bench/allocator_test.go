@@ -23,11 +23,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/bench/fleet"
 )
 
+// simulatedNodes is the size of the cluster in which claims are scheduled.
+func simulatedNodes() int { return sized(1000, 2) }
+
+// filterTimeout is the scheduler's limit for one node (KubeSchedulerConfiguration, filterTimeout of DynamicResources).
+func filterTimeout() time.Duration { return sized(10*time.Second, 100*time.Millisecond) }
+
 const (
-	// simulatedNodes is the size of the cluster in which claims are scheduled, and simulatedVFs what each PF has there.
-	simulatedNodes, simulatedVFs = 1000, 16
-	// filterTimeout is the scheduler's limit for one node (KubeSchedulerConfiguration, filterTimeout of DynamicResources).
-	filterTimeout = 10 * time.Second
+	// simulatedVFs is what each PF has in that cluster.
+	simulatedVFs = 16
 	// caseTime bounds a case: what is slow is tried on fewer nodes.
 	caseTime = time.Second
 )
@@ -40,7 +44,7 @@ type simulation struct {
 
 func newSimulation(l layout) *simulation {
 	c := &simulation{cache: cel.NewCache(10, cel.Features{})}
-	for i := range simulatedNodes {
+	for i := range simulatedNodes() {
 		c.slices = append(c.slices, fleet.Slices(l.pools, fleet.Name(0), fleet.Name(i))...)
 	}
 	return c
@@ -49,7 +53,7 @@ func newSimulation(l layout) *simulation {
 // has reports whether the nodes have a device of the class.
 func (c *simulation) has(class string) bool {
 	ofClass := func(d resourceapi.Device) bool { return attr(&d, publish.AttrType) == class }
-	return slices.ContainsFunc(c.slices[:len(c.slices)/simulatedNodes], func(s *resourceapi.ResourceSlice) bool {
+	return slices.ContainsFunc(c.slices[:len(c.slices)/simulatedNodes()], func(s *resourceapi.ResourceSlice) bool {
 		return slices.ContainsFunc(s.Spec.Devices, ofClass)
 	})
 }
@@ -61,7 +65,7 @@ func (c *simulation) schedule(b *testing.B, s *scheduling) string {
 	a := allocatorOf(b, c.slices, c.cache, s.taken)
 	var took []time.Duration
 	outcome := "no"
-	for i, begin := 0, time.Now(); i < simulatedNodes && (i == 0 || time.Since(begin) < caseTime); i++ {
+	for i, begin := 0, time.Now(); i < simulatedNodes() && (i == 0 || time.Since(begin) < caseTime); i++ {
 		start := time.Now()
 		devices, err := allocate(b, a, fleet.Name(i), s.claim)
 		took = append(took, time.Since(start))
@@ -76,7 +80,7 @@ func (c *simulation) schedule(b *testing.B, s *scheduling) string {
 	}
 	slices.Sort(took)
 	text := fmt.Sprintf("%s %.2g (%.2g-%.2g)", outcome, milliseconds(took[len(took)/2]), milliseconds(took[0]), milliseconds(took[len(took)-1]))
-	if len(took) < simulatedNodes {
+	if len(took) < simulatedNodes() {
 		text += fmt.Sprintf(" of %d", len(took))
 	}
 	return text
@@ -110,7 +114,7 @@ func allocatorOf(tb testing.TB, all []*resourceapi.ResourceSlice, cache *cel.Cac
 // allocate returns the devices that the claim gets on the node; none if it doesn't fit.
 func allocate(tb testing.TB, a structured.Allocator, node string, c *resourceapi.ResourceClaim) ([]string, error) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), filterTimeout)
+	ctx, cancel := context.WithTimeout(tb.Context(), filterTimeout())
 	defer cancel()
 	results, err := a.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{c})
 	var devices []string

@@ -18,13 +18,16 @@ import (
 
 // The node that is audited has 2,052 functions, and the one that is collected 2,653: assignable ones, and the ports above
 // them. Each tenant has one of the former.
-const assignable, collectable, tenants = 1582, 2048, 32
+func assignable() int  { return sized(1582, 64) }
+func collectable() int { return sized(2048, 64) }
+
+const tenants = 32
 
 // BenchmarkAudit judges a node of 2,048 functions by all checks, as `kata-vfio-audit node -o json` does, against
 // `lspci -vvv` of the same tree. Both are processes of their own that take turns; of each the fastest run counts. On
 // a machine that has other work to do, processor time and system calls say more than the time on the clock.
 func BenchmarkAudit(b *testing.B) {
-	node := auditedNode(b, assignable)
+	node := auditedNode(b, assignable())
 	lspci := []string{installed(b, "lspci", "pciutils"), "-vvv", "-A", "linux-sysfs", "-O", "sysfs.path=" + node.tree.Path("sys/bus/pci")}
 	audit := []string{built(b, "./cmd/kata-vfio-audit"), "node", "-o", "json", "--root", node.tree.Root()}
 	ours, theirs := usage{least: time.Hour}, usage{least: time.Hour}
@@ -46,7 +49,7 @@ func BenchmarkAudit(b *testing.B) {
 
 // BenchmarkCollect copies a node of 2,653 functions against an audit of it. The two take turns as in [BenchmarkAudit].
 func BenchmarkCollect(b *testing.B) {
-	node := auditedNode(b, collectable)
+	node := auditedNode(b, collectable())
 	audit := []string{built(b, "./cmd/kata-vfio-audit"), "node", "-o", "json", "--root", node.tree.Root()}
 	collect := []string{audit[0], "collect", "--root", node.tree.Root(), "--file", filepath.Join(b.TempDir(), "node.tgz")}
 	copying, judging := usage{least: time.Hour}, usage{least: time.Hour}

@@ -14,8 +14,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// The processes of a large node, and the claims that ask at once who holds their devices.
-const processes, callers = 20_000, 64
+// processes is how many a large node has.
+func processes() int { return sized(20_000, 200) }
+
+// callers are the claims that ask at once who holds their devices.
+const callers = 64
 
 // find searches for the holders of nodes; see [vfio.Processes.Find].
 type find func(ctx context.Context, nodes []string) ([]vfio.Holder, error)
@@ -49,7 +52,7 @@ func busyNode(b *testing.B) string {
 	b.Helper()
 	inMemoryStorage(b)
 	root := b.TempDir()
-	for i := range processes {
+	for i := range processes() {
 		dir := filepath.Join(root, "proc", strconv.Itoa(1000+i))
 		files := []string{"/dev/null", "/dev/null", "socket:[1]", "pipe:[2]", "/var/log/messages", "anon_inode:[eventpoll]"}
 		if i < callers {

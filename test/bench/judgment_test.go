@@ -19,7 +19,7 @@ import (
 )
 
 // fewFunctions is the size of the node that the large one is compared with.
-const fewFunctions = 512
+func fewFunctions() int { return functions() / 8 }
 
 // judged is what each judgment of a node took.
 type judged struct {
@@ -30,7 +30,7 @@ type judged struct {
 // BenchmarkJudgment compares the judgment of 4,096 functions, their slices and their audit with one scan of them.
 // The growth is what a function costs more on the large node than on one of 512: 1 is linear, 8 quadratic.
 func BenchmarkJudgment(b *testing.B) {
-	few, many := scaledNode(b, fewFunctions), scaledNode(b, functions)
+	few, many := scaledNode(b, fewFunctions()), scaledNode(b, functions())
 	var small, large judged
 	for b.Loop() {
 		small.add(b, few)

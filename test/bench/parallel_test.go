@@ -14,7 +14,7 @@ import (
 )
 
 // slowWrite is what a write takes on the scripted node.
-const slowWrite = 100 * time.Millisecond
+func slowWrite() time.Duration { return sized(100*time.Millisecond, time.Millisecond) }
 
 // manyClaims are independent claims at once: of a node with that many VFs or partitions, when all its pods start.
 const manyClaims = 64
@@ -34,7 +34,7 @@ func slowNodeWith(b *testing.B, observe effects.Observer) (*prepare.Preparer, []
 		gpus = append(gpus, k.AddGPU(0x30+i))
 	}
 	k.OnWrite(func(string, string) error {
-		time.Sleep(slowWrite) // stands for the kernel
+		time.Sleep(slowWrite()) // stands for the kernel
 		return nil
 	})
 	return preparerOn(b, k, observe), gpus
@@ -76,7 +76,7 @@ func BenchmarkManyClaims(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	for i, count := range counts {
 		each := func(d time.Duration) time.Duration { return (d / time.Duration(b.N)).Round(time.Millisecond) }
-		fmt.Printf("%d claims at once, %v a write: prepare %v, unprepare %v\n", count, slowWrite, each(in[i]), each(out[i]))
+		fmt.Printf("%d claims at once, %v a write: prepare %v, unprepare %v\n", count, slowWrite(), each(in[i]), each(out[i]))
 		if i > 0 {
 			reportAim(b, float64(in[i])/float64(in[0]), fmt.Sprintf("prepare-%d/1", count), 1.15)
 			reportAim(b, float64(out[i])/float64(out[0]), fmt.Sprintf("unprepare-%d/1", count), 1.15)

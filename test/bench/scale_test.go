@@ -18,7 +18,7 @@ import (
 )
 
 // functions is the size of the large node.
-const functions = 4096
+func functions() int { return sized(4096, 256) }
 
 // attributes are the files of one function that a scan reads.
 func attributes() []string {
@@ -44,7 +44,7 @@ func largeNode(b *testing.B) (*sysfstest.Kernel, *sysfs.FS, []pci.Address) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	addrs := k.Scale(functions)
+	addrs := k.Scale(functions())
 	if err := k.Err(); err != nil {
 		b.Fatal(err)
 	}
@@ -103,8 +103,8 @@ func BenchmarkLargeNode(b *testing.B) {
 	b.ReportMetric(float64(rescan)/float64(scan), "rescan-of-one/scan")
 	b.ReportMetric(float64(publishing)/float64(bare), "publish/bare-reads")
 	reportAim(b, float64(peak(b, fs))/(1<<20), "MiB-peak", 64)
-	fmt.Printf("4,096 functions: bare reads %v, scan %v, judge and publish %v (%d KiB), rescan of one %v\n",
-		(bare / n).Round(time.Millisecond), (scan / n).Round(time.Millisecond), (publishing / n).Round(time.Millisecond), size>>10, (rescan / n).Round(time.Microsecond))
+	fmt.Printf("%d functions: bare reads %v, scan %v, judge and publish %v (%d KiB), rescan of one %v\n",
+		functions(), (bare / n).Round(time.Millisecond), (scan / n).Round(time.Millisecond), (publishing / n).Round(time.Millisecond), size>>10, (rescan / n).Round(time.Microsecond))
 }
 
 func mustScan(b *testing.B, fs *sysfs.FS) *device.Snapshot {
@@ -113,8 +113,8 @@ func mustScan(b *testing.B, fs *sysfs.FS) *device.Snapshot {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if len(snap.Functions) < functions {
-		b.Fatalf("%d functions, want %d", len(snap.Functions), functions)
+	if len(snap.Functions) < functions() {
+		b.Fatalf("%d functions, want %d", len(snap.Functions), functions())
 	}
 	return snap
 }

@@ -28,12 +28,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-const (
-	// keptClaims have a record when the plugin starts, every other one in quarantine.
-	keptClaims = 100
-	// keptLedger is how large the ledger is by then: as large as the plugin lets it be.
-	keptLedger = writer.DefaultRetainBytes
-)
+// keptClaims have a record when the plugin starts, every other one in quarantine.
+func keptClaims() int { return sized(100, 4) }
+
+// keptLedger is how large the ledger is by then: as large as the plugin lets it be.
+func keptLedger() int64 { return sized[int64](writer.DefaultRetainBytes, 1<<20) }
 
 // BenchmarkStart is what a start of the plugin takes on account of its records and its ledger, until it can register
 // with the kubelet: all records are brought to their end, and their events are the oldest of the ledger. It is set
@@ -78,7 +77,7 @@ func newKeptNode(b *testing.B) *keptNode {
 	if n.boot, err = n.fs.ReadString("proc/sys/kernel/random/boot_id"); err != nil {
 		b.Fatal(err)
 	}
-	gpus := make([]pci.Address, keptClaims)
+	gpus := make([]pci.Address, keptClaims())
 	for i := range gpus {
 		gpus[i] = n.k.AddGPU(uint8(0x30 + i))
 	}
@@ -120,7 +119,7 @@ func (n *keptNode) plugin(b *testing.B) *prepare.Preparer {
 }
 
 func (n *keptNode) ledger() *writer.Writer {
-	return writer.New(writer.Config{Dir: filepath.Join(n.dir, "ledger"), Node: "node-1", BootID: n.boot, RetainBytes: 2 * keptLedger})
+	return writer.New(writer.Config{Dir: filepath.Join(n.dir, "ledger"), Node: "node-1", BootID: n.boot, RetainBytes: 2 * keptLedger()})
 }
 
 // keep prepares a claim, and may have its reset fail after that.
@@ -148,10 +147,10 @@ func (n *keptNode) fill(b *testing.B) {
 	w := n.ledger()
 	for i := 0; ; i++ {
 		size, single := n.size(b), 1
-		if size >= keptLedger {
+		if size >= keptLedger() {
 			return
 		}
-		if size > writer.DefaultSegmentBytes && size < keptLedger-writer.DefaultSegmentBytes {
+		if size > writer.DefaultSegmentBytes && size < keptLedger()-writer.DefaultSegmentBytes {
 			single = 1000
 		}
 		for range 1000 / single {
@@ -182,7 +181,7 @@ func (n *keptNode) start(b *testing.B) {
 		b.Fatal(err)
 	}
 	r, err := p.Recover(b.Context())
-	if err != nil || len(r.Unfinished) > 0 || len(r.Kept)+len(r.Quarantined) != keptClaims {
+	if err != nil || len(r.Unfinished) > 0 || len(r.Kept)+len(r.Quarantined) != keptClaims() {
 		b.Fatalf("recover: %+v, %v", r, err)
 	}
 }

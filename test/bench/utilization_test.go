@@ -50,13 +50,14 @@ func spreading(p utilization.Policy) utilization.Policy {
 	return p
 }
 
-// gpuTraces are traces of a load and a share of VM jobs, which swings over the day.
+// gpuTraces are traces of a load and a share of VM jobs, which swings over the day. With -short there is one, and a day of it counts.
 func gpuTraces(a *utilization.Allocator, load, share, swing float64) *utilization.Comparison {
+	days := sized[time.Duration](traceDays, fillDays+1)
 	return &utilization.Comparison{
-		Allocator: a, Span: utilization.Span{From: fillDays * clusterDay, To: traceDays * clusterDay},
+		Allocator: a, Span: utilization.Span{From: fillDays * clusterDay, To: days * clusterDay},
 		Traces: utilization.Traces(utilization.Workload{
-			Seed: firstSeed, Window: traceDays * clusterDay, GPUs: poolNodes * utilization.PerNode, Load: load, VMShare: share, Swing: swing,
-		}, traces),
+			Seed: firstSeed, Window: days * clusterDay, GPUs: poolNodes * utilization.PerNode, Load: load, VMShare: share, Swing: swing,
+		}, sized(traces, 1)),
 	}
 }
 

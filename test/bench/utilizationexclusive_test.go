@@ -36,7 +36,7 @@ func tenantMixes() []struct {
 }
 
 // BenchmarkUtilizationExclusive simulates what exclusive domains cost: the cluster, sizes and times of [BenchmarkUtilization] as one
-// pool, with VM jobs only, of several tenants. With -short it runs two of the ten traces.
+// pool, with VM jobs only, of several tenants.
 func BenchmarkUtilizationExclusive(b *testing.B) {
 	for first := true; b.Loop(); first = false {
 		if !first {
@@ -47,9 +47,6 @@ func BenchmarkUtilizationExclusive(b *testing.B) {
 			b.Fatal(err)
 		}
 		c := gpuTraces(a, usualLoad, 1, 0)
-		if testing.Short() {
-			c.Traces = c.Traces[:2]
-		}
 		for _, m := range tenantMixes() {
 			showExclusive(b, c, m.name, m.mix)
 		}

@@ -38,7 +38,7 @@ func warmNode(b *testing.B, k *sysfstest.Kernel, kind string, devices []pci.Addr
 	config.Default()
 	p := preparerOn(b, k, observe, func(c *prepare.Config) { c.Node = config })
 	k.OnWrite(func(string, string) error {
-		time.Sleep(slowWrite) // stands for the kernel
+		time.Sleep(slowWrite()) // stands for the kernel
 		return nil
 	})
 	pools, err := maintain.New(p.Order(), nil).KeepWarm(b.Context(), maintain.Warming{})
@@ -81,7 +81,7 @@ func BenchmarkWarmClaim(b *testing.B) {
 			b.ReportMetric(float64(took[0])/float64(durable), "warm/durable-file")
 			for i, name := range []string{"warm", "cold"} {
 				fmt.Printf("Prepare of a %s %s, %v a write: %v; phases by the clock: %s\n",
-					name, kind, slowWrite, (took[i] / time.Duration(b.N)).Round(10*time.Microsecond), phases[i].table(b.N))
+					name, kind, slowWrite(), (took[i] / time.Duration(b.N)).Round(10*time.Microsecond), phases[i].table(b.N))
 			}
 			fmt.Printf("a file replaced durably: %v\n", (durable / time.Duration(b.N)).Round(10*time.Microsecond))
 		})

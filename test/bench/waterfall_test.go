@@ -86,9 +86,9 @@ func unprepareAll(b *testing.B, p *prepare.Preparer, gpus []pci.Address) {
 // drawWaterfall draws the bars, and reports how much of a claim's time the kernel has, in the median.
 func drawWaterfall(b *testing.B, count int, bars []plot.Bar) {
 	b.Helper()
-	title := fmt.Sprintf("Prepare of %d GPUs at once, on a kernel whose writes take %v", count, slowWrite)
+	title := fmt.Sprintf("Prepare of %d GPUs at once, on a kernel whose writes take %v", count, slowWrite())
 	if count == 1 {
-		title = fmt.Sprintf("Prepare of a GPU, on a kernel whose writes take %v", slowWrite)
+		title = fmt.Sprintf("Prepare of a GPU, on a kernel whose writes take %v", slowWrite())
 	}
 	if _, err := plot.Save(plot.Waterfall(title, drawWidth, bars), fmt.Sprintf("prepare-%d", count), drawWidth, plot.WaterfallHeight(bars)); err != nil {
 		b.Fatal(err)

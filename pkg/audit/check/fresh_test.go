@@ -176,10 +176,13 @@ func TestChecksReadFewFilesPerFunction(t *testing.T) {
 }
 
 // BenchmarkRun judges a node of 2,048 functions, each another tenant's, without
-// the scan before it.
+// the scan before it. With -short it is a small node.
 func BenchmarkRun(b *testing.B) {
-	tree := board.New(b)
-	for i, a := range tree.Scale(2048) {
+	tree, functions := board.New(b), 2048
+	if testing.Short() {
+		functions = 64
+	}
+	for i, a := range tree.Scale(functions) {
 		tree.Give(fmt.Sprintf("t%d", i), "c", a)
 	}
 	fsys, err := sysfs.Open(tree.Root())
