@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +33,7 @@ type scale struct {
 }
 
 // atScale has a controller read a cluster in which each GPU is shared, claimed and kept from the other driver by a rule.
-func atScale(b *testing.B, nodes int) *scale {
+func atScale(b testing.TB, nodes int) *scale {
 	b.Helper()
 	c, err := New(Config{
 		Client: fake.NewClientset(), Drivers: []string{otherDriver}, Recorder: events.NewFakeRecorder(1), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler), Now: time.Now,
@@ -59,7 +61,7 @@ func inUse() uint64 {
 }
 
 // fill puts the objects of a node into the caches, as the informers do.
-func (c *Controller) fill(b *testing.B, node string) {
+func (c *Controller) fill(b testing.TB, node string) {
 	b.Helper()
 	add := func(to cache.SharedIndexInformer, o any) {
 		if err := to.GetIndexer().Add(o); err != nil {
@@ -104,6 +106,32 @@ func claimOf(node string, id cluster.ID) *resourceapi.ResourceClaim {
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionTwinReserved, Status: metav1.ConditionTrue, LastTransitionTime: now}},
 	}}
 	return c
+}
+
+// TestScrapeFindsEachGPU compares the GPUs of one node after the other with those of a view of the whole cluster, also of nodes that
+// only a claim or a rule names.
+func TestScrapeFindsEachGPU(t *testing.T) {
+	c := atScale(t, 3)
+	for _, one := range c.informers.slices {
+		for _, o := range one.GetIndexer().List() {
+			if s, ok := o.(*resourceapi.ResourceSlice); ok && *s.Spec.NodeName == "node-0001" {
+				if err := one.GetIndexer().Delete(o); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	objects := c.informers.cached()
+	whole := objects.whole(c.Controller)
+	want := whole.GPUs(whole.Nodes()...)
+	var got []*twin.GPU
+	for _, node := range objects.nodes() {
+		got = append(got, objects.on(c.Controller, node).GPUs(node)...)
+	}
+	unordered := cmpopts.SortSlices(func(a, b twin.Claim) bool { return a.UID < b.UID })
+	if diff := cmp.Diff(want, got, unordered, cmpopts.EquateEmpty()); diff != "" || len(got) != 3*gpusOfNode {
+		t.Errorf("%d GPUs (-whole +by node):\n%s", len(got), diff)
+	}
 }
 
 // BenchmarkScale has a controller read, scrape and decide about clusters of 250 and of 1,000 nodes with ten claims each. What depends on the whole cluster

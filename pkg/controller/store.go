@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -90,6 +91,20 @@ func (s *store) whole(c *Controller) *twin.View {
 		addAll(v.Cluster, stored[*resourceapi.ResourceSlice](one))
 	}
 	return v
+}
+
+// nodes returns the nodes that have slices of ours, or that claims and rules concern, in order. It reads the indexes only.
+func (s *store) nodes() []string {
+	var all []string
+	for _, one := range []cache.Indexer{s.slices[0], s.claims, s.rules} {
+		for _, key := range one.ListIndexFuncValues(byScope) {
+			if node, ok := twin.Scope(key).Node(); ok {
+				all = append(all, node)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // on returns a view of the objects that a decision about a node needs. What it costs does not grow with the cluster.

@@ -2,6 +2,7 @@ package twin
 
 import (
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -16,13 +17,19 @@ type Scope string
 // everyNode is the scope of a claim that may have a device of any node.
 const everyNode Scope = "every"
 
+// nodePrefix begins the scope of one node.
+const nodePrefix = "node/"
+
 // NodeScope is the scope of what is known to be on a node, and of every node for "".
 func NodeScope(name string) Scope {
 	if name == "" {
 		return everyNode
 	}
-	return Scope("node/" + name)
+	return Scope(nodePrefix + name)
 }
+
+// Node returns the node of a scope of [NodeScope], and false for another scope and for every node.
+func (s Scope) Node() (string, bool) { return strings.CutPrefix(string(s), nodePrefix) }
 
 // poolScope is the scope of what names a device of another driver. Its slices say on which node it is.
 func poolScope(driver, pool string) Scope { return Scope("pool/" + driver + "/" + pool) }
