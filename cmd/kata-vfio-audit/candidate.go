@@ -118,6 +118,7 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
+	r.RuleFiles = j.rules.Files
 	of := &audit.CandidateNode{FS: node.fs, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
 	return audit.JudgeCandidate(ctx, of, o, j.failAt), nil
 }

@@ -17,6 +17,7 @@ import (
 
 func checksCommand() *cobra.Command {
 	var format, framework string
+	var own []string
 	formats := command.Formats(report.CatalogueFormats())
 	cmd := &cobra.Command{
 		Use:   "checks",
@@ -29,7 +30,7 @@ func checksCommand() *cobra.Command {
 		Args:    command.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := rule.ReadCatalogue()
+			all, err := readRules(own)
 			if err != nil {
 				return err
 			}
@@ -45,6 +46,7 @@ func checksCommand() *cobra.Command {
 	}
 	formats.Flag(cmd, &format)
 	cmd.Flags().StringVar(&framework, "mapping", "", "list what the checks support of a framework: "+strings.Join(finding.FrameworkIDs(), ", "))
+	addRulesFlag(cmd, &own)
 	_ = cmd.RegisterFlagCompletionFunc("mapping", cobra.FixedCompletions(finding.FrameworkIDs(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -66,7 +68,7 @@ func oneRule(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one check's ID, such as IOM-003; see `%s --help`", cmd.CommandPath())
 	}
-	all, err := rule.ReadCatalogue()
+	all, err := rulesOf(cmd)
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func oneRuleOrCode(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	all, err := rule.ReadCatalogue()
+	all, err := rulesOf(cmd)
 	if err != nil {
 		return err
 	}
@@ -122,8 +124,8 @@ func ruleNamed(all *rule.Catalogue, id string) (*rule.Rule, bool) {
 }
 
 // completeRule completes ids.
-func completeRule(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, err := rule.ReadCatalogue()
+func completeRule(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, err := rulesOf(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

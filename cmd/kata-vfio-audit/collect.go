@@ -37,7 +37,8 @@ func collectCommand(t *tree) *cobra.Command {
 		Short: "Copy what the checks read of a node into one file, to judge it elsewhere, or for support",
 		Long: "collect reads the node as `kata-vfio-audit node` does, and data for later versions, and writes one archive (.tar.gz).\n" +
 			"Use it in place of the node: with `eval`, or with --root of any command. The archive records what could not be\n" +
-			"read and what was not read: checks treat neither as good.\n" +
+			"read and what was not read: checks treat neither as good. With --rules it also has what your own rules read, and their names\n" +
+			"and hashes, but not the rules: pass them to `eval` too.\n" +
 			"\n" +
 			"It contains names of tenants and claims, addresses and host names, kernel and runtime configuration, and the\n" +
 			"command lines of the node's runtimes and of processes that hold devices. It contains no environment variables, keys\n" +
@@ -54,6 +55,7 @@ func collectCommand(t *tree) *cobra.Command {
 	f.Int64Var(&limit, "ledger", archive.LedgerLimit>>20, "most MiB of the node's ledger to copy: the newest events, and the hashes of older events,\n"+
 		fmt.Sprintf("so that the whole ledger still verifies; with --support: %d by default", supportLedger))
 	f.BoolVar(&bundle, "support", false, "make a support bundle")
+	addRulesFlag(cmd, &t.ownRules)
 	only := s.flags(cmd)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for _, name := range only {
@@ -175,6 +177,10 @@ func (t *tree) record(ctx context.Context, warnings io.Writer, ledgerLimit int64
 }
 
 func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledgerLimit int64) error {
+	rules, err := readRules(t.ownRules)
+	if err != nil {
+		return err
+	}
 	if err := t.check(r.node.fs, warnings); err != nil {
 		return err
 	}
@@ -188,11 +194,11 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 		return err
 	}
 	r.facts, r.recorder = n, recorder
-	if r.checks, err = check.Catalogue(); err != nil {
+	if r.checks, err = check.Of(rules); err != nil {
 		return err
 	}
 	r.findings = check.Run(n, r.checks, check.Options{Profile: finding.Profiles()[0], Today: now.Format(time.DateOnly)})
-	r.findings.Subject = r.node.subject(n, now)
+	r.findings.Subject, r.findings.RuleFiles = r.node.subject(n, now), rules.Files
 	check.Planned(n, r.checks, now.Format(time.DateOnly)) // so that the archive has the files that it reads
 	working.Say("reading the files of %s", output.Count(len(n.Snapshot.Functions), "function"))
 	if err := recorder.Wide(ctx); err != nil {
@@ -210,7 +216,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 	}
 	r.manifest = archive.Manifest{
 		Collector: command.Build(), Time: now.Format(time.RFC3339), UID: os.Getuid(), Hidden: hidden(n.Snapshot),
-		Hostname: n.Read(hostnameFile).Value, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel, Ledger: history,
+		Hostname: n.Read(hostnameFile).Value, BootID: n.Snapshot.Host.BootID, Kernel: n.Snapshot.Host.Kernel, Ledger: history, RuleFiles: rules.Files,
 	}
 	return nil
 }

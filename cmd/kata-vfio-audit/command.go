@@ -68,7 +68,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	command.Setup(cmd, stdout, stderr)
 	cmd.PersistentFlags().StringVar(&t.root, "root", "/", "the node's root: / or a directory that holds sys, proc, dev and lib, or an archive of collect")
 	cmd.AddCommand(
-		nodeCommand(&t), explainCommand(&t), devicesCommand(&t), topologyCommand(&t), sandboxesCommand(&t), handlersCommand(&t),
+		nodeCommand(&t), explainCommand(&t), rulesCommand(&t), devicesCommand(&t), topologyCommand(&t), sandboxesCommand(&t), handlersCommand(&t),
 		collectCommand(&t), gatherCommand(&t), evalCommand(&t), diffCommand(&t), whoCommand(&t), ledgerCommand(&t),
 	)
 	for _, c := range []*cobra.Command{checksCommand(), profilesCommand(), waiveCommand(), clusterCommand(), fleetCommand(), verifyCommand()} {
@@ -91,7 +91,11 @@ func withoutRoot(c *cobra.Command) {
 }
 
 // tree is the source of a node.
-type tree struct{ root string }
+type tree struct {
+	root string
+	// ownRules are files of the organization's rules whose settings collect copies too, or directories of them.
+	ownRules []string
+}
 
 // read scans the node and judges its functions. It writes facts that are missing from
 // the verdicts to warnings.

@@ -61,6 +61,9 @@ func (t *tree) watch(cmd *cobra.Command, j *judging, e *repeated) error {
 		}
 	}
 	repeat(cmd.Context(), e.every, func(ctx context.Context) {
+		if err := j.rereadRules(); err != nil {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: the rules that were read before apply: %s\n", output.Visible(err.Error()))
+		}
 		if err := j.rereadWaivers(); err != nil {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "audit: no waivers apply: %s\n", output.Visible(err.Error()))
 		}

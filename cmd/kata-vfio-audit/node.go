@@ -31,6 +31,8 @@ import (
 // judging has the flags and state that the commands that judge share.
 type judging struct {
 	profile, waivers string
+	// ownRules are files of the organization's rules, or directories of them.
+	ownRules         []string
 	severity, failOn string
 	strict           bool
 	format, file     string
@@ -121,6 +123,7 @@ func (j *judging) profileFlags(cmd *cobra.Command) {
 	profiles := finding.ProfileNames()
 	f := cmd.Flags()
 	f.StringVar(&j.profile, "profile", profiles[0], "the node's purpose: "+strings.Join(profiles, ", "))
+	addRulesFlag(cmd, &j.ownRules)
 	f.StringVar(&j.waivers, "waivers", "", "`file` of accepted failures (YAML; see `kata-vfio-audit waive`)")
 	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -170,10 +173,7 @@ func (j *judging) check() error {
 
 // checkProfile reads the rules, finds the profile, and reads the waivers.
 func (j *judging) checkProfile() (err error) {
-	if j.rules, err = rule.ReadCatalogue(); err != nil {
-		return err
-	}
-	if j.checks, err = check.Of(j.rules); err != nil {
+	if err := j.rereadRules(); err != nil {
 		return err
 	}
 	var ok bool
@@ -181,6 +181,21 @@ func (j *judging) checkProfile() (err error) {
 		return command.Usagef("--profile %q: no such profile; see `kata-vfio-audit profiles`", j.profile)
 	}
 	return j.rereadWaivers()
+}
+
+// rereadRules reads the rules, whose files may change during an audit that runs for months. While a file can't be read, the rules
+// that were read before stay.
+func (j *judging) rereadRules() error {
+	rules, err := readRules(j.ownRules)
+	if err != nil {
+		return err
+	}
+	checks, err := check.Of(rules)
+	if err != nil {
+		return err
+	}
+	j.rules, j.checks = rules, checks
+	return nil
 }
 
 // rereadWaivers reads the waivers again, because their file may change during an audit that runs for months. While
@@ -203,7 +218,7 @@ func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	if err != nil {
 		return err
 	}
-	if err := warnOnce(cmd.ErrOrStderr(), slices.Concat([]string{doc.Subject.LeftOut}, doc.Unread, unusedWords(doc.UnusedWaivers))); err != nil {
+	if err := warnOnce(cmd.ErrOrStderr(), slices.Concat([]string{doc.Subject.LeftOut}, doc.Unread, doc.NotAsked, unusedWords(doc.UnusedWaivers))); err != nil {
 		return err
 	}
 	return j.finish(cmd.OutOrStdout(), doc)
@@ -238,8 +253,12 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	if j.name != "" {
 		r.Subject.Name = j.name
 	}
+	r.RuleFiles = j.rules.Files
 	planned, unread := j.planned(n, now)
 	doc := &report.Document{Report: r, Node: &planned, Unread: unread, Rules: finding.Rules(checks), Tenancies: report.TenanciesNow(n)}
+	if node.manifest != nil {
+		doc.NotAsked = notAsked(node.manifest.RuleFiles, j.rules.Files)
+	}
 	if report.HasHistory(j.format) {
 		node.addHistory(ctx, doc, n)
 	}

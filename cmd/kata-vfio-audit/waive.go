@@ -19,6 +19,7 @@ func waiveCommand() *cobra.Command {
 	var (
 		w    finding.Waiver
 		file string
+		own  []string
 	)
 	cmd := &cobra.Command{
 		Use:   "waive ID --scope SCOPE --until DAY --reason TEXT --author NAME",
@@ -32,7 +33,7 @@ func waiveCommand() *cobra.Command {
 		Args:              oneRule,
 		ValidArgsFunction: completeRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := rule.ReadCatalogue()
+			all, err := readRules(own)
 			if err != nil {
 				return err
 			}
@@ -47,6 +48,7 @@ func waiveCommand() *cobra.Command {
 	f.StringVar(&w.Reason, "reason", "", "why the failure is acceptable")
 	f.StringVar(&w.Author, "author", "", "who accepts it")
 	f.StringVar(&file, "waivers", "", "file to add the waiver to; created if missing")
+	addRulesFlag(cmd, &own)
 	for _, name := range []string{"scope", "until", "reason", "author"} {
 		_ = cmd.MarkFlagRequired(name)
 	}

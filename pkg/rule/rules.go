@@ -84,6 +84,7 @@ func Groups() []Group {
 		{ClusterGroup, "Cluster"},
 		{"CC", "Confidential computing"},
 		{"OBS", "Quality of the evidence"},
+		{OwnGroup, "Rules of your organization"},
 	}
 }
 
@@ -92,6 +93,9 @@ func Groups() []Group {
 type Catalogue struct {
 	Rules    []Rule     `yaml:"rules"`
 	NotAsked []NotAsked `yaml:"notAsked"`
+	// Own are those of the rules that an organization wrote, and Files where it did. See [Catalogue.AddOwn].
+	Own   []Own      `yaml:"-"`
+	Files []RuleFile `yaml:"-"`
 }
 
 // ReadCatalogue reads the catalogue from the embedded files. It takes milliseconds: read it once, and pass it on. The error is a
@@ -117,11 +121,11 @@ func ReadCatalogue() (*Catalogue, error) {
 	return all, nil
 }
 
-// filesInOrder returns the letters of the groups, those of nodes first.
+// filesInOrder returns the letters of the groups that have a file here, those of nodes first.
 func filesInOrder() []string {
 	var letters []string
 	for _, g := range Groups() {
-		if g.Letters != ClusterGroup {
+		if g.Letters != ClusterGroup && g.Letters != OwnGroup {
 			letters = append(letters, g.Letters)
 		}
 	}

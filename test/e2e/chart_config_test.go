@@ -5,9 +5,11 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -16,6 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/nri"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 
 func TestPluginReadsTheNodeConfig(t *testing.T) {
@@ -216,6 +220,30 @@ func TestChartHasThePluginsNames(t *testing.T) {
 		t.Errorf("these tests are for the driver %s, which is %s", driver, v1alpha1.DriverName)
 	}
 	has(t, render(t, "", mutating("v1")...), "MutatingAdmissionPolicy", "require-plugin."+driver, "'[ "+nri.Name+" ]'")
+}
+
+// TestAuditsReadOwnRules: the audits read the rules of audit.rules as they are, and nothing reads any by default.
+func TestAuditsReadOwnRules(t *testing.T) {
+	rules := strings.TrimPrefix(docs.Read(t, "cmd/kata-vfio-audit/own-rules.yaml"), "rules:\n")
+	got := render(t, "audit:\n  enabled: true\n  nodes: {enabled: true}\n  "+strings.ReplaceAll(strings.TrimSpace(rules), "\n", "\n  "))
+	var read, want rule.Catalogue
+	if err := want.AddOwn("rules.yaml", []byte(docs.Read(t, "cmd/kata-vfio-audit/own-rules.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	text := object[corev1.ConfigMap](t, got, "ConfigMap", "kata-vfio-audit").Data["rules.yaml"]
+	if err := read.AddOwn("rules.yaml", []byte(text)); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	if diff := cmp.Diff(want.Own, read.Own, cmpopts.IgnoreFields(rule.Own{}, "Line")); diff != "" || len(read.Own) == 0 {
+		t.Errorf("%d rules (-want +got):\n%s", len(read.Own), diff)
+	}
+	without := render(t, "audit: {enabled: true, nodes: {enabled: true}}")
+	for kind, name := range map[string]string{"DaemonSet": "kata-vfio-audit-node", "CronJob": "kata-vfio-audit"} {
+		has(t, got, kind, name, `"--rules=/waivers/rules.yaml"`)
+		if text := fmt.Sprint(without.find(kind, name).Object); strings.Contains(text, "--rules") {
+			t.Errorf("%s %s has --rules without rules: %s", kind, name, text)
+		}
+	}
 }
 
 // The audits accept what audit.waivers says, of the cluster too, and what the plugin does; the plugin only its own.

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -52,6 +53,8 @@ type Manifest struct {
 	Hidden int `json:"hiddenFunctions"`
 	// Ledger says which parts of the node's ledger are left out; nil if none is, or if the node has no ledger.
 	Ledger *LedgerCopy `json:"ledger,omitempty"`
+	// RuleFiles have the organization's own rules whose settings are in the archive.
+	RuleFiles []rule.RuleFile `json:"ruleFiles,omitempty"`
 	// Lists are the names in the directories that were listed.
 	Lists map[string][]string `json:"lists"`
 	// Known are files that existed, but whose content was not read. They are empty in the archive.

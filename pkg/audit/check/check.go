@@ -28,7 +28,7 @@ func Catalogue() ([]Check, error) {
 // Of is [Catalogue] for rules that were read already.
 func Of(all *rule.Catalogue) ([]Check, error) {
 	return finding.Join(all.OfNodes(), slices.Concat(iommuChecks(), acsChecks(), vfioChecks(), claimableChecks(), resetChecks(), gpuChecks(),
-		nicChecks(), hostChecks(), runtimeChecks(), cdiChecks(), confidentialChecks(), observationChecks()))
+		nicChecks(), hostChecks(), runtimeChecks(), cdiChecks(), confidentialChecks(), observationChecks(), ownChecks(all.Own)))
 }
 
 // Options say how [Run] judges.

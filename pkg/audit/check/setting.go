@@ -124,7 +124,8 @@ func (c sysctl) judge(n *facts.Node) Answer {
 		return notApplicable("the kernel was built without "+c.name, s.Running)
 	case !s.Running.OK():
 		return unknown(c.name, s.Running).object(c.name)
-	case !s.Running.Is(c.good...):
+	// The kernel separates the numbers of a list by tabs.
+	case !slices.Contains(c.good, strings.Join(strings.Fields(s.Running.Value), " ")):
 		return pending(fail(fmt.Sprintf("%s is %s", c.name, s.Running.Value), s.Running), &s, c.good...).object(c.name)
 	}
 	found := setLater(pass(c.name+"="+s.Running.Value, s.Running), &s, c.good...)
@@ -215,7 +216,7 @@ func (a argument) fails(all []facts.Argument) (Answer, []facts.Fact) {
 	var lines []facts.Fact
 	for _, found := range all {
 		if why := a.bad(found.Value); why != "" {
-			texts = append(texts, fmt.Sprintf("%s sets %s=%s, which %s", found.Place(), a.name, found.Value, why))
+			texts = append(texts, fmt.Sprintf("%s sets %s, which %s", found.Place(), strings.TrimSuffix(a.name+"="+found.Value, "="), why))
 			lines = append(lines, found.Line)
 		}
 	}

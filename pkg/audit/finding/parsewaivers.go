@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // MaxWaivers is the largest size of a file, in bytes.
@@ -127,7 +129,11 @@ func read(entry *yaml.Node, rules []string) (w Waiver, problems []string) {
 // wrongValues returns the problems of the given values.
 func wrongValues(w *Waiver, given map[string]*yaml.Node, rules []string) (problems []string) {
 	if w.Rule != "" && !slices.Contains(rules, w.Rule) {
-		problems = append(problems, at(given["rule"], "there is no rule %q", w.Rule))
+		hint := ""
+		if strings.HasPrefix(w.Rule, rule.OwnGroup+"-") {
+			hint = "; give your own rules with --rules, and no waiver of them to the plugin, which does not ask them"
+		}
+		problems = append(problems, at(given["rule"], "there is no rule %q%s", w.Rule, hint))
 	}
 	if w.Until != "" {
 		if _, err := time.Parse(time.DateOnly, w.Until); err != nil {

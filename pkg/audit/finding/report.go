@@ -22,6 +22,8 @@ type Report struct {
 	Basis *Basis `json:"basis,omitempty"`
 	// Exposures explain the exposures of the findings.
 	Exposures map[Exposure]string `json:"exposures,omitempty"`
+	// RuleFiles have the organization's own rules among those that were asked.
+	RuleFiles []rule.RuleFile `json:"ruleFiles,omitempty"`
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
 	Summary  Summary   `json:"summary"`

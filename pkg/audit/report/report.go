@@ -26,6 +26,8 @@ type Document struct {
 	// names the facts that could not be read.
 	Node   *plan.Node `json:"-"`
 	Unread []string   `json:"-"`
+	// NotAsked names the organization's rules that the collector of an archive asked, and this audit did not, one sentence each.
+	NotAsked []string `json:"-"`
 	// Rules are the rules that were asked, by id.
 	Rules []rule.Rule `json:"-"`
 	// Tenancies are the present and past tenancies of functions, for formats that show them.

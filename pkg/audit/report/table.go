@@ -76,6 +76,9 @@ func (t *table) verdict(d *Document) {
 		facts = append(facts, "kernel "+d.Subject.Kernel)
 	}
 	t.lines("  ", "  ", strings.Join(facts, ", "))
+	for i := range d.RuleFiles {
+		t.lines("  ", "  ", "with "+output.Count(len(d.RuleFiles[i].Rules), "rule")+" of "+d.RuleFiles[i].Words())
+	}
 	if d.Basis != nil && d.Basis.By != finding.ByPlugin {
 		t.lines("  ", "  ", d.Basis.String())
 	}
@@ -257,6 +260,14 @@ func (d *Document) visible() *Document {
 	r.UnusedWaivers = slices.Clone(r.UnusedWaivers)
 	for i := range r.UnusedWaivers {
 		visibleWaiver(&r.UnusedWaivers[i])
+	}
+	r.RuleFiles = slices.Clone(r.RuleFiles)
+	for i := range r.RuleFiles {
+		makeVisible(&r.RuleFiles[i].Name, &r.RuleFiles[i].SHA256)
+		r.RuleFiles[i].Rules = slices.Clone(r.RuleFiles[i].Rules)
+		for j := range r.RuleFiles[i].Rules {
+			makeVisible(&r.RuleFiles[i].Rules[j])
+		}
 	}
 	r.Findings = make([]finding.Finding, len(d.Findings))
 	for i := range d.Findings {

@@ -110,3 +110,21 @@ func TestAuditShowsAFleet(t *testing.T) {
 	}
 	n.Follow(docs.Step{Command: "grep -q worker-1 fleet.html"})
 }
+
+// The rules are those of the example, whose first rule is the one that the document shows.
+func TestAuditTakesOwnRules(t *testing.T) {
+	tree := server(t)
+	example := docs.Read(t, "cmd/kata-vfio-audit/own-rules.yaml")
+	tree.Put("root/rules.yaml", example)
+	m := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(docs.Section(t, auditREADME, "Your own rules"))
+	if m == nil || !strings.Contains(example, m[1]) {
+		t.Errorf("the document shows other rules than cmd/kata-vfio-audit/own-rules.yaml has: %q", m)
+	}
+	n := scripted.Open(t, tree.Root())
+	for _, step := range docs.Steps(t, auditREADME, "Your own rules") {
+		n.Follow(step)
+	}
+	if n.Follow(docs.Step{Command: "kata-vfio-audit rules test rules.yaml"}) == "" {
+		t.Error("the rules are not listed")
+	}
+}

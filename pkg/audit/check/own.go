@@ -1,0 +1,121 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
+
+// ownChecks are the checks of rules that an organization wrote.
+func ownChecks(own []rule.Own) []Check {
+	checks := make([]Check, len(own))
+	for i := range own {
+		checks[i] = Check{ID: own[i].Rule.ID, Judge: ownCheck(own[i].Settings).judge}
+	}
+	return checks
+}
+
+// ownCheck are the settings of an organization's rule.
+type ownCheck []rule.Setting
+
+func (c ownCheck) judge(n *facts.Node) Answer {
+	all := make([]setting, len(c))
+	for i := range c {
+		all[i] = ownSetting{c[i]}
+	}
+	return judgeSettings(n, all...)
+}
+
+// ownSetting is judged as a setting of the product's own rules is, but fails where the node lacks it, unless the rule accepts that.
+type ownSetting struct{ rule.Setting }
+
+func (s ownSetting) judge(n *facts.Node) Answer {
+	return s.ask(n).each(func(f *finding.Finding) {
+		if f.State == finding.NotApplicable && !s.AbsentAccepted {
+			f.State, f.Text = finding.Fail, fmt.Sprintf("the node has no %s %s, or the name is wrong", s.Kind, s.Name)
+		}
+		if f.State == finding.Pass || f.State == finding.NotApplicable {
+			return
+		}
+		f.Object = s.Name
+		if f.State == finding.Fail && len(s.Values) > 0 {
+			f.Text += "; want " + strings.Join(s.Values, " or ")
+		}
+	})
+}
+
+// ask judges the setting as the product's own rules judge one of its kind.
+func (s ownSetting) ask(n *facts.Node) Answer {
+	switch s.Kind {
+	case rule.Sysctl:
+		return sysctl{s.Name, s.Values}.judge(n)
+	case rule.Parameter:
+		return s.askParameter(n)
+	case rule.Argument:
+	}
+	asked := argument{s.Name, s.fault}
+	if len(s.Forbidden) > 0 || s.AbsentAccepted {
+		return s.saying(n, asked.judge(n))
+	}
+	return s.saying(n, requiredArgument{asked}.judge(n))
+}
+
+func (s ownSetting) askParameter(n *facts.Node) Answer {
+	module, name := s.OfModule()
+	now := n.Parameter(module, name)
+	bad := fmt.Sprintf("%s is %s", s.Name, now.Running.Value)
+	// The kernel shows a boolean as Y or N. A longer word is a text, also if it begins as one does: "never".
+	if now.Running.OK() && len(now.Running.Value) > 1 && !slices.Contains(s.Values, now.Running.Value) {
+		return pending(fail(bad, now.Running), &now, s.Values...)
+	}
+	return parameter{module, name, s.Values, bad, "the node has no parameter " + s.Name}.judge(n)
+}
+
+// saying shows in an argument's pass which values it has.
+func (s ownSetting) saying(n *facts.Node, found Answer) Answer {
+	return found.each(func(f *finding.Finding) {
+		if f.State != finding.Pass {
+			return
+		}
+		f.Text = "no argument " + s.Name
+		for i, a := range n.RunningArguments(s.Name) {
+			if i == 0 {
+				f.Text = "arguments"
+			}
+			f.Text += " " + strings.TrimSuffix(s.Name+"="+a.Value, "=")
+		}
+	})
+}
+
+// fault returns why the value of an argument is bad, or "".
+func (s ownSetting) fault(value string) string {
+	switch {
+	case s.IsForbidden(value):
+		return "is forbidden"
+	case len(s.Forbidden) > 0 || slices.Contains(s.Values, value):
+		return ""
+	}
+	return "is another value"
+}
+
+// requiredArgument is an argument that the kernel's command line must have, each time with a good value.
+type requiredArgument struct{ argument }
+
+func (a requiredArgument) judge(n *facts.Node) Answer {
+	cmdline := n.Cmdline()
+	if !cmdline.OK() || len(n.RunningArguments(a.name)) > 0 {
+		return a.argument.judge(n)
+	}
+	found, next := fail("the kernel was booted without the argument "+a.name, cmdline), n.NextArguments(a.name)
+	switch _, bad := a.fails(next); {
+	case len(bad) > 0:
+		return found.pending("the boot loader's files have it with another value").seen(bad...)
+	case len(next) > 0:
+		return found.pending("fixed on disk, reboot pending")
+	}
+	return found
+}
