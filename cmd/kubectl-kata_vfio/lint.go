@@ -35,7 +35,7 @@ type linting struct {
 }
 
 func lintCommand(s *session) *cobra.Command {
-	formats := command.Formats{"text", "json", "yaml"}
+	formats := command.Formats{"text", "json", "yaml", "sarif"}
 	var format string
 	var l linting
 	cmd := &cobra.Command{
@@ -63,8 +63,11 @@ func lintCommand(s *session) *cobra.Command {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			done, err := output.Document(out, format, "lint", report)
-			if !done {
+			if format == "sarif" {
+				err = writeLintSARIF(out, report)
+			} else if done, failed := output.Document(out, format, "lint", report); done {
+				err = failed
+			} else {
 				err = writeLines(out, lintLines(report, output.Width(out), output.Colorful(out)))
 			}
 			if n := len(report.Problems); n > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,41 @@ func TestLintNeedsNoCluster(t *testing.T) {
 	stdout, _, code = ask(t, client(nil), "lint", "-f", filepath.Dir(bad), "-f", goodPod, "-o", "json")
 	if got := documentOf[lint.Report](t, stdout); code != exitFindings || got.Checked != 4 || len(got.Problems) != 1 || got.Problems[0].Code != "NoRuntimeClass" || got.Problems[0].Line != 24 {
 		t.Errorf("a directory and a file: exit code %d, got %+v", code, got)
+	}
+}
+
+// TestLintAsSARIF has each problem at its line, with a rule, and is valid; a run without problems has a list of results.
+func TestLintAsSARIF(t *testing.T) {
+	bad := badPod(t)
+	text := filepath.Join(t.TempDir(), "a b.yaml")
+	if err := os.WriteFile(text, []byte("words: \x1b[2J\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args  []string
+		rules []string
+		lines []int
+	}{
+		{[]string{"-f", bad, "-f", text}, []string{"NoRuntimeClass", "Unreadable"}, []int{24, 1}},
+		{[]string{"-f", goodPod}, nil, nil},
+	} {
+		stdout, stderr, _ := ask(t, client(nil), append([]string{"lint", "-o", "sarif"}, c.args...)...)
+		log, err := sarif.FromString(stdout)
+		if err != nil {
+			t.Fatalf("%v: %s\n%s", err, stderr, stdout)
+		}
+		if err := log.Validate(); err != nil || !strings.Contains(stdout, `"results": [`) {
+			t.Errorf("%v: %v\n%s", c.args, err, stdout)
+		}
+		var rules []string
+		var lines []int
+		for _, r := range log.Runs[0].Results {
+			rules = append(rules, *log.Runs[0].Tool.Driver.Rules[r.RuleIndex].ID)
+			lines = append(lines, *r.Locations[0].PhysicalLocation.Region.StartLine)
+		}
+		if !slices.Equal(rules, c.rules) || !slices.Equal(lines, c.lines) {
+			t.Errorf("%v: got rules %v in lines %v, want %v in %v:\n%s", c.args, rules, lines, c.rules, c.lines, stdout)
+		}
 	}
 }
 

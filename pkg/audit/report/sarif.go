@@ -1,8 +1,6 @@
 package report
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/url"
 	"path"
@@ -25,54 +23,7 @@ func writeSARIF(w io.Writer, d *Document) error {
 	if err != nil {
 		return err
 	}
-	small, err := withoutEmpty(log)
-	if err != nil {
-		return err
-	}
-	return output.JSON(w, "report as SARIF", small)
-}
-
-// withoutEmpty returns the log without the empty arrays and objects that the library writes for each absent property. The format
-// requires only the list of results.
-func withoutEmpty(log *sarif.Report) (any, error) {
-	data, err := json.Marshal(log)
-	if err != nil {
-		return nil, fmt.Errorf("encode report as SARIF: %w", err)
-	}
-	var all any
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("encode report as SARIF: %w", err)
-	}
-	return pruned(all), nil
-}
-
-// pruned removes empty values from objects, and keeps an empty list of results.
-func pruned(value any) any {
-	switch v := value.(type) {
-	case []any:
-		for i := range v {
-			v[i] = pruned(v[i])
-		}
-	case map[string]any:
-		for name, inner := range v {
-			v[name] = pruned(inner)
-			// A run without results would mean that it did not look (SARIF 2.1.0, 3.14.23).
-			if isEmpty(v[name]) && name != "results" {
-				delete(v, name)
-			}
-		}
-	}
-	return value
-}
-
-func isEmpty(value any) bool {
-	switch v := value.(type) {
-	case []any:
-		return len(v) == 0
-	case map[string]any:
-		return len(v) == 0
-	}
-	return value == nil
+	return output.SARIF(w, log)
 }
 
 func sarifLog(d *Document) (*sarif.Report, error) {
