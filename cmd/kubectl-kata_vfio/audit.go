@@ -26,7 +26,7 @@ type auditing struct {
 }
 
 func auditCommand(s *session) *cobra.Command {
-	a := &auditing{view: *s.view(fleet.Slices, fleet.Claims, tableFormats())}
+	a := &auditing{view: *s.view(fleet.Slices, tableFormats(), fleet.Claims)}
 	cmd := &cobra.Command{
 		Use:   "audit [NODE]",
 		Short: "List the audit checks that fail on each node, and their effect",

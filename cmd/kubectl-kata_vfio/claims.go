@@ -16,7 +16,7 @@ import (
 )
 
 func claimsCommand(s *session) *cobra.Command {
-	v := s.view(fleet.Claims, fleet.Pods, tableFormats())
+	v := s.view(fleet.Claims, tableFormats(), fleet.Pods)
 	v.want.also = append(v.want.also, fleet.Classes)
 	var all bool
 	cmd := &cobra.Command{

@@ -12,7 +12,7 @@ import (
 )
 
 func devicesCommand(s *session) *cobra.Command {
-	v := s.view(fleet.Slices, fleet.Claims, tableFormats())
+	v := s.view(fleet.Slices, tableFormats(), fleet.Claims, fleet.TaintRules)
 	var pool string
 	cmd := &cobra.Command{
 		Use:   "devices",
@@ -124,7 +124,7 @@ func number(n *int64) string {
 }
 
 func topologyCommand(s *session) *cobra.Command {
-	v := s.view(fleet.Slices, fleet.Claims, command.Formats{"tree", "json", "yaml", "name", jsonPath + "="})
+	v := s.view(fleet.Slices, command.Formats{"tree", "json", "yaml", "name", jsonPath + "="}, fleet.Claims, fleet.TaintRules)
 	cmd := &cobra.Command{
 		Use:   "topology [NODE]",
 		Short: "Draw where a node's devices are, and which are claimed",

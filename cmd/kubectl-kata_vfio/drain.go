@@ -26,12 +26,6 @@ import (
 // drainManager is the value of the label app.kubernetes.io/managed-by of the rules of drains.
 const drainManager = "kubectl-kata-vfio-drain"
 
-// Annotations of the rules of drains: what was drained, as the command line named it, and why.
-const (
-	annotationDrainOf = v1alpha1.DriverName + "/drain-of"
-	annotationReason  = v1alpha1.DriverName + "/reason"
-)
-
 // drainValue is the value of the taint. The plugin's own drains have other values.
 const drainValue = "ByRule"
 
@@ -176,7 +170,7 @@ func (d *draining) rules(target string, devices []fleet.Device) []resourceapi.De
 		rules = append(rules, resourceapi.DeviceTaintRule{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: drainManager},
-				Annotations: map[string]string{annotationDrainOf: target, annotationReason: d.reason},
+				Annotations: map[string]string{fleet.AnnotationDrainOf: target, fleet.AnnotationReason: d.reason},
 			},
 			Spec: resourceapi.DeviceTaintRuleSpec{
 				DeviceSelector: selector, Taint: resourceapi.DeviceTaint{Key: publish.TaintDrain, Value: drainValue, Effect: d.effect()},
@@ -339,7 +333,7 @@ func (s *session) undrain(ctx context.Context, target string, dry bool) (lines [
 	}
 	for i := range drains {
 		r := &drains[i]
-		if of := r.Annotations[annotationDrainOf]; of != target && of != named {
+		if of := r.Annotations[fleet.AnnotationDrainOf]; of != target && of != named {
 			continue
 		}
 		what := "deleted DeviceTaintRule "
@@ -387,7 +381,7 @@ func drainsOf(rules []resourceapi.DeviceTaintRule) []fleet.Drain {
 	all := []fleet.Drain{}
 	for i := range rules {
 		r := &rules[i]
-		d := fleet.Drain{Target: r.Annotations[annotationDrainOf], Reason: r.Annotations[annotationReason], Effect: string(r.Spec.Taint.Effect)}
+		d := fleet.Drain{Target: r.Annotations[fleet.AnnotationDrainOf], Reason: r.Annotations[fleet.AnnotationReason], Effect: string(r.Spec.Taint.Effect)}
 		if r.Labels[v1alpha1.LabelManagedBy] != drainManager ||
 			slices.ContainsFunc(all, func(other fleet.Drain) bool { return other.Target == d.Target && other.Effect == d.Effect }) {
 			continue

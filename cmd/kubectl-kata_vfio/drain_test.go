@@ -73,6 +73,38 @@ func TestDrainOfANode(t *testing.T) {
 	}
 }
 
+// TestDrainsAreSeen by who looks at devices, and by who waits for one.
+func TestDrainsAreSeen(t *testing.T) {
+	c := sample(t)
+	if _, stderr, code := ask(t, c, "drain", "worker-1", "--reason", "new firmware"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	waits := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "waits", UID: "waits"}}
+	waits.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}}
+	if err := c.Tracker().Add(waits); err != nil {
+		t.Fatal(err)
+	}
+	for _, look := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"devices", "--node", "worker-1", "-o", "json"}, []string{`"drain=ByRule"`}},
+		{[]string{"topology"}, []string{"7 devices, 3 claimed, 4 tainted", "tainted: drain"}},
+		{[]string{"explain", "device/worker-1/gpu-0000-3b-00-0"}, []string{
+			"taint drain=ByRule", "an operator is taking worker-1 out of use, by DeviceTaintRule kata-vfio-drain-", ": new firmware", "kubectl kata-vfio undrain worker-1",
+		}},
+		{[]string{"explain", "claim/waits", "-n", "team-a"}, []string{"taken out of use by an operator: worker-1"}},
+	} {
+		stdout, stderr, _ := ask(t, c, look.args...)
+		text := strings.Join(strings.Fields(stdout), " ")
+		for _, want := range look.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%v lacks %q: %s\n%s", look.args, want, stderr, stdout)
+			}
+		}
+	}
+}
+
 // TestDrainOfADevice takes the pairs of a GPU with it: they are the same hardware.
 func TestDrainOfADevice(t *testing.T) {
 	c := sample(t)

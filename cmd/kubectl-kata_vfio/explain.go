@@ -121,11 +121,11 @@ func (e *explainer) view() (*view, lister, error) {
 		return nil, nil, err
 	}
 	v := &view{want: want{
-		needs: []fleet.Kind{fleet.Claims}, also: []fleet.Kind{fleet.Pods, fleet.Events, fleet.Slices, fleet.Classes}, namespace: namespace, now: e.session.now,
+		needs: []fleet.Kind{fleet.Claims}, also: []fleet.Kind{fleet.Pods, fleet.Events, fleet.Slices, fleet.Classes, fleet.TaintRules}, namespace: namespace, now: e.session.now,
 	}}
 	switch e.subject.kind {
 	case "device":
-		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events}, node: e.subject.node, eventsOf: "ResourceClaim", now: e.session.now}
+		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events, fleet.TaintRules}, node: e.subject.node, eventsOf: "ResourceClaim", now: e.session.now}
 	case "claim":
 	default:
 		v.want.pod = e.subject.name

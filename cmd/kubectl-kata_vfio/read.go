@@ -98,6 +98,8 @@ func (w *want) kind(client lister, kind fleet.Kind) kindOf {
 		return kindOf{client, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{}, "", "", fleet.ComponentSelector}
 	case fleet.Deployments:
 		return kindOf{client, &appsv1.Deployment{}, &appsv1.DeploymentList{}, "", "", fleet.ComponentSelector}
+	case fleet.TaintRules:
+		return kindOf{client, &resourceapi.DeviceTaintRule{}, &resourceapi.DeviceTaintRuleList{}, "", "", ""}
 	case fleet.Events, fleet.Namespaces, fleet.ClassViews:
 	}
 	selector := ""
@@ -176,6 +178,8 @@ func (w *want) put(s *fleet.State, o any) {
 		}
 	case *corev1.Event:
 		s.Events = append(s.Events, *o)
+	case *resourceapi.DeviceTaintRule:
+		s.TaintRules = append(s.TaintRules, *o)
 	default:
 		s.Cluster.Add(o)
 	}

@@ -132,9 +132,9 @@ type view struct {
 	picture func(*fleet.State) (*picture, error)
 }
 
-// view returns a view that needs one kind, and shows more with another.
-func (s *session) view(needs, also fleet.Kind, formats command.Formats) *view {
-	return &view{want: want{needs: []fleet.Kind{needs}, also: []fleet.Kind{also}, now: s.now}, printing: printing{formats: formats}}
+// view returns a view that needs one kind, and shows more with others.
+func (s *session) view(needs fleet.Kind, formats command.Formats, also ...fleet.Kind) *view {
+	return &view{want: want{needs: []fleet.Kind{needs}, also: also, now: s.now}, printing: printing{formats: formats}}
 }
 
 // requestLimit is the time that the API server may take for one round of requests.
@@ -195,8 +195,8 @@ func (v *view) warn(warnings io.Writer, state *fleet.State) {
 		fleet.Components: "it is unknown where the plugin runs", fleet.DaemonSets: "rollouts are not shown", fleet.Deployments: "the controller is not shown",
 	}
 	for _, kind := range slices.Sorted(maps.Keys(state.Missing)) {
-		if kind == fleet.Classes {
-			continue // the role view does not grant them, and the help of claims explains that
+		if kind == fleet.Classes || kind == fleet.TaintRules {
+			continue // the role view does not grant them, as the help of claims says of the former, and older clusters have no rules
 		}
 		fmt.Fprintf(warnings, "warning: %s: %s could not be listed: %s\n", lost[kind], kind, output.Visible(state.Missing[kind]))
 	}

@@ -53,6 +53,14 @@ func kubernetesAdvice(reason string) string {
 	}
 }
 
+// Annotations of the DeviceTaintRules of `kubectl kata-vfio drain`.
+const (
+	// AnnotationDrainOf is the drain's target, a node or NODE/DEVICE.
+	AnnotationDrainOf = v1alpha1.DriverName + "/drain-of"
+	// AnnotationReason is what --reason said.
+	AnnotationReason = v1alpha1.DriverName + "/reason"
+)
+
 // aboutTaint returns the meaning of a device's taint, and the fix. The code in the value is more precise than the key.
 func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 	if t.Key == publish.TaintAudit {
@@ -74,6 +82,23 @@ func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 		}
 	}
 	return "the plugin's taint keeps claims away: " + taintWord(t), "read the plugin's log on its node: this version does not know the taint"
+}
+
+// aboutTaintRule returns what a DeviceTaintRule says of a device. The scheduler knows its taint; the device's ResourceSlice does not have it.
+func aboutTaintRule(of string, r *resourceapi.DeviceTaintRule) Moment {
+	m := Moment{
+		Of: of, What: "taint " + taintWord(r.Spec.Taint), At: r.CreationTimestamp.UTC(), Trouble: true, Who: []rule.Role{rule.Platform},
+		Text: "DeviceTaintRule " + r.Name + " keeps claims away",
+		Fix:  "delete the rule when its reason is gone: `kubectl describe devicetaintrule " + r.Name + "` shows it",
+	}
+	if target := r.Annotations[AnnotationDrainOf]; target != "" {
+		m.Text = "an operator is taking " + target + " out of use, by DeviceTaintRule " + r.Name
+		if why := r.Annotations[AnnotationReason]; why != "" {
+			m.Text += ": " + why
+		}
+		m.Fix = "`kubectl kata-vfio undrain " + target + "` ends it"
+	}
+	return m
 }
 
 func (e *explaining) aboutAuditTaint(id string) (text, fix string) {

@@ -102,13 +102,22 @@ func (s *State) rowDevices() {
 func (s *State) tainted(d *cluster.Device) *cluster.Device {
 	own := *d
 	own.Taints = slices.Clone(d.Taints)
-	for i := range s.TaintRules {
-		spec := &s.TaintRules[i].Spec
-		if of := spec.DeviceSelector; of == nil || matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name) {
-			own.Taints = append(own.Taints, spec.Taint)
-		}
+	for _, r := range s.rulesOn(d) {
+		own.Taints = append(own.Taints, r.Spec.Taint)
 	}
 	return &own
+}
+
+// rulesOn returns the rules that taint a device.
+func (s *State) rulesOn(d *cluster.Device) []*resourceapi.DeviceTaintRule {
+	var rules []*resourceapi.DeviceTaintRule
+	for i := range s.TaintRules {
+		r := &s.TaintRules[i]
+		if of := r.Spec.DeviceSelector; of == nil || matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name) {
+			rules = append(rules, r)
+		}
+	}
+	return rules
 }
 
 // matches reports whether a field of a rule's selector, which selects all if it is not set, selects a name.

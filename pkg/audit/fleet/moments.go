@@ -90,10 +90,25 @@ func (e *explaining) onOffer() string {
 	if len(tainted) > 0 {
 		text += "; kept from claims by taints: " + strings.Join(tainted, ", ")
 	}
+	if drained := e.state.drained(); len(drained) > 0 {
+		text += "; taken out of use by an operator: " + strings.Join(drained, ", ")
+	}
 	if len(kept) > 0 {
 		text += "; kept for one tenant, which has their exclusive domain: " + strings.Join(kept, ", ")
 	}
 	return text
+}
+
+// drained returns what is drained by rules, as the command lines of the drains had it, in order.
+func (s *State) drained() []string {
+	var targets []string
+	for i := range s.TaintRules {
+		if target := s.TaintRules[i].Annotations[AnnotationDrainOf]; target != "" && !slices.Contains(targets, target) {
+			targets = append(targets, target)
+		}
+	}
+	slices.Sort(targets)
+	return targets
 }
 
 // count returns how many of the devices have one of the uses.
@@ -187,6 +202,9 @@ func (e *explaining) device(d *Device) {
 		}
 		m.Text, m.Fix = e.aboutTaint(t)
 		e.add(m)
+	}
+	for _, r := range e.state.rulesOn(d.published) {
+		e.add(aboutTaintRule(of, r))
 	}
 	for _, id := range d.Failed {
 		m := Moment{Of: of, What: "check " + id, Text: "fails", Trouble: true, Who: []rule.Role{rule.Platform}}

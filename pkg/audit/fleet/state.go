@@ -28,6 +28,8 @@ const (
 	// Components are the pods of kata-vfio itself.
 	Components  Kind = "pods of kata-vfio"
 	Deployments Kind = "deployments"
+	// TaintRules are of Kubernetes 1.37 and newer.
+	TaintRules Kind = "devicetaintrules"
 	// Namespaces and ClassViews are read by name, and no rows are made from them.
 	Namespaces Kind = "namespaces"
 	ClassViews Kind = "the view of DeviceClasses"
