@@ -1,0 +1,113 @@
+package fabric_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+)
+
+func partition(id int, modules ...int) fabric.Partition {
+	p := fabric.Partition{ID: id}
+	for _, m := range modules {
+		p.GPUs = append(p.GPUs, fabric.GPU{Module: m, Links: 18, MaxLinks: 18, LineRate: 26562})
+	}
+	return p
+}
+
+func active(p fabric.Partition) fabric.Partition {
+	p.Active = true
+	return p
+}
+
+// TestLists refuses each list that can't be right, and no other.
+func TestLists(t *testing.T) {
+	var many fabric.List
+	for i := range fabric.MaxPartitions + 1 {
+		many = append(many, partition(i, i+1))
+	}
+	var wide []int
+	for i := range fabric.MaxGPUs + 1 {
+		wide = append(wide, i+1)
+	}
+	for _, tt := range []struct {
+		name string
+		list fabric.List
+		want string
+	}{
+		{"none", nil, ""},
+		{"as many as there is room for", many[:fabric.MaxPartitions], ""},
+		{"two active that share nothing", fabric.List{active(partition(3, 1, 3)), active(partition(4, 2, 4)), partition(1, 1, 2, 3, 4)}, ""},
+		{"65 partitions", many, "it has 65 partitions, and the API has room for 64"},
+		{"17 GPUs", fabric.List{partition(0, wide...)}, "partition 0 has 17 GPUs, and the API has room for 1 to 16"},
+		{"no GPU", fabric.List{partition(5)}, "partition 5 has 0 GPUs, and the API has room for 1 to 16"},
+		{"a GPU twice", fabric.List{partition(3, 1, 1)}, "partition 3 has module 1 twice"},
+		{"a number twice", fabric.List{partition(3, 1, 3), partition(3, 2, 4)}, "it has partition 3 twice"},
+		{"the same GPUs twice", fabric.List{partition(3, 1, 3), partition(4, 3, 1)}, "partitions 3 and 4 have the same GPUs (modules 1, 3)"},
+		{"active ones that overlap", fabric.List{active(partition(3, 1, 3)), active(partition(7, 1))}, "partitions 3 and 7 are active, and both have module 1"},
+		{"a negative number", fabric.List{partition(-1, 1)}, "partition -1 has 1 GPUs, and the API has room for 1 to 16"},
+		{"a module that no board has", fabric.List{partition(1, 4294)}, "partition 1 has module 4294"},
+	} {
+		err := tt.list.Check()
+		var got string
+		if e, ok := errors.AsType[*fabric.ListError](err); ok {
+			got = e.Text
+		}
+		if got != tt.want || (err == nil) != (tt.want == "") {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestValue reads what records have of a partition, and nothing else.
+func TestValue(t *testing.T) {
+	p := partition(3, 3, 1)
+	if got, want := p.String(), "3 (modules 1, 3)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if id, modules, ok := fabric.ParseValue(p.String()); id != 3 || !slices.Equal(modules, []int{1, 3}) || !ok {
+		t.Errorf("got %d, %v, %t, want 3, [1 3], true", id, modules, ok)
+	}
+	for _, s := range []string{"", "none", "3", "3 (modules )", "3 (modules 1,3)", "x (modules 1)", "3 (modules 1) ", "03 (modules 1)"} {
+		if _, _, ok := fabric.ParseValue(s); ok {
+			t.Errorf("%q was read as a partition", s)
+		}
+	}
+}
+
+// TestRemedies is the table of what follows from each code.
+func TestRemedies(t *testing.T) {
+	calls := []fabric.Call{fabric.CallList, fabric.CallActivate, fabric.CallDeactivate, fabric.CallReplay}
+	for code, want := range map[fabric.Code][4]fabric.Remedy{
+		fabric.BadParameter:       {fabric.Refuse, fabric.Refuse, fabric.Refuse, fabric.Refuse},
+		fabric.GenericError:       {fabric.Refuse, fabric.Refuse, fabric.Refuse, fabric.Refuse},
+		fabric.NotSupported:       {fabric.Refuse, fabric.Refuse, fabric.Refuse, fabric.Refuse},
+		fabric.Uninitialized:      {fabric.Wait, fabric.Wait, fabric.Done, fabric.Wait},
+		fabric.Timeout:            {fabric.Refuse, fabric.Repeat, fabric.Refuse, fabric.Refuse},
+		fabric.VersionMismatch:    {fabric.Refuse, fabric.Refuse, fabric.Refuse, fabric.Refuse},
+		fabric.InUse:              {fabric.Compare, fabric.Compare, fabric.Compare, fabric.Compare},
+		fabric.NotConfigured:      {fabric.Wait, fabric.Wait, fabric.Wait, fabric.Wait},
+		fabric.ConnectionNotValid: {fabric.Wait, fabric.Wait, fabric.Wait, fabric.Wait},
+		fabric.NVLinkError:        {fabric.Refuse, fabric.Repeat, fabric.Refuse, fabric.Refuse},
+		-17:                       {fabric.Refuse, fabric.Refuse, fabric.Refuse, fabric.Refuse},
+	} {
+		for i, call := range calls {
+			if got := code.After(call); got != want[i] {
+				t.Errorf("%s after %s: got remedy %d, want %d", code, call, got, want[i])
+			}
+		}
+	}
+}
+
+// TestCodeError names the code as NVIDIA's documents do, and says what to do.
+func TestCodeError(t *testing.T) {
+	err := &fabric.CodeError{Call: fabric.CallActivate, Code: fabric.NVLinkError}
+	if got, want := err.Error(), "Fabric Manager answers activate with FM_ST_NVLINK_ERROR: the NVLinks of a GPU did not train; the kernel's log has SXid or Xid lines"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	err.Code = -17
+	if got, want := err.Error(), "Fabric Manager answers activate with -17: its log (/var/log/fabricmanager.log) says why"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

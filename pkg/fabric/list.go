@@ -1,0 +1,67 @@
+package fabric
+
+import "fmt"
+
+// ListError says why a list of Fabric Manager's can't be right, so that nothing of it is used.
+type ListError struct{ Text string }
+
+func (e *ListError) Error() string {
+	return "Fabric Manager's list of partitions can't be right: " + e.Text
+}
+
+func listError(format string, args ...any) error {
+	return &ListError{Text: fmt.Sprintf(format, args...)}
+}
+
+// Check refuses a list beyond the API's limits, with a number twice, with a GPU twice in a partition, or with two active partitions that
+// share a GPU.
+func (l List) Check() error {
+	if len(l) > MaxPartitions {
+		return listError("it has %d partitions, and the API has room for %d", len(l), MaxPartitions)
+	}
+	ids, sets, held := map[int]bool{}, map[string]int{}, map[int]int{}
+	for i := range l {
+		p := &l[i]
+		if err := p.check(); err != nil {
+			return err
+		}
+		set := joinModules(p.Modules())
+		if ids[p.ID] {
+			return listError("it has partition %d twice", p.ID)
+		}
+		if other, twice := sets[set]; twice {
+			return listError("partitions %d and %d have the same GPUs (modules %s)", other, p.ID, set)
+		}
+		ids[p.ID], sets[set] = true, p.ID
+		for _, g := range p.GPUs {
+			if other, twice := held[g.Module]; twice && p.Active {
+				return listError("partitions %d and %d are active, and both have module %d", other, p.ID, g.Module)
+			}
+			if p.Active {
+				held[g.Module] = p.ID
+			}
+		}
+	}
+	return nil
+}
+
+// check refuses a partition that can't be.
+func (p *Partition) check() error {
+	if p.ID < 0 || len(p.GPUs) == 0 || len(p.GPUs) > MaxGPUs {
+		return listError("partition %d has %d GPUs, and the API has room for 1 to %d", p.ID, len(p.GPUs), MaxGPUs)
+	}
+	seen := map[int]bool{}
+	for _, g := range p.GPUs {
+		if seen[g.Module] {
+			return listError("partition %d has module %d twice", p.ID, g.Module)
+		}
+		if g.Module < 0 || g.Module > maxModule {
+			return listError("partition %d has module %d", p.ID, g.Module)
+		}
+		seen[g.Module] = true
+	}
+	return nil
+}
+
+// maxModule is the highest place on a board that is believed: A100 boards go to 16.
+const maxModule = 255
