@@ -110,7 +110,7 @@ func writers() []string {
 // core are the packages that a claim passes through, and what they import.
 func core() []string {
 	return []string{
-		"pci", "device", "rule", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "sysfs", "sysfs/control", "sysfs/kernelargs", "vfio",
+		"pci", "device", "fabric", "rule", "api/v1alpha1", "isolation", "nodeconfig", "claim", "publish", "plan", "sysfs", "sysfs/control", "sysfs/kernelargs", "vfio",
 		"inventory", "journal", "cdi", "bind", "ledger", "ledger/writer", "network/vf", "network/vf/link", "network/podnet", "prepare", "prepare/effects", "maintain", "node",
 	}
 }
