@@ -21,7 +21,7 @@ type Map struct {
 type Place struct {
 	Module  int         `json:"module"`
 	Address pci.Address `json:"address"`
-	// Serial is the GPU's PCIe serial number, and UUID the driver's name for it; empty where they are not known.
+	// Serial is the GPU's PCIe serial number, and UUID the name that the driver gives it; both are empty if they are unknown.
 	Serial string `json:"serialNumber,omitempty"`
 	UUID   string `json:"uuid,omitempty"`
 }

@@ -10,40 +10,11 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric/fabrictest"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// h100 is the list of an HGX H100 board, and b200 that of a B200 board.
-func h100() fabric.List {
-	l := fabric.List{
-		partition(0, 1, 2, 3, 4, 5, 6, 7, 8), partition(1, 1, 2, 3, 4), partition(2, 5, 6, 7, 8),
-		partition(3, 1, 3), partition(4, 2, 4), partition(5, 5, 7), partition(6, 6, 8),
-	}
-	for m := range 8 {
-		l = append(l, partition(7+m, m+1))
-	}
-	return l
-}
-
-func b200() fabric.List {
-	l := fabric.List{
-		partition(1, 1, 2, 3, 4, 5, 6, 7, 8), partition(2, 1, 2, 3, 4), partition(3, 5, 6, 7, 8),
-		partition(4, 1, 2), partition(5, 3, 4), partition(6, 5, 6), partition(7, 7, 8),
-	}
-	for m := range 8 {
-		l = append(l, partition(8+m, m+1))
-	}
-	return l
-}
-
-// nvidiaMap is NVIDIA's example of an H100 board (WP-12736-002), whose modules are in another order than its buses.
-func nvidiaMap() *fabric.Map {
-	m := &fabric.Map{Product: "HGX"}
-	for i, bus := range []uint8{0x86, 0xb8, 0x87, 0xbb, 0x0f, 0x41, 0x10, 0x44} {
-		m.Places = append(m.Places, fabric.Place{Module: i + 1, Address: pci.Address{Bus: bus}})
-	}
-	return m
-}
+func nvidiaMap() *fabric.Map { return fabrictest.Map("HGX", fabrictest.Buses()...) }
 
 func present(m *fabric.Map) []fabric.Present {
 	var all []fabric.Present
@@ -63,7 +34,7 @@ func addresses(buses ...uint8) []pci.Address {
 
 // TestBoard finds partitions by their functions, whatever the order of the addresses.
 func TestBoard(t *testing.T) {
-	b, err := fabric.NewBoard(h100(), nvidiaMap())
+	b, err := fabric.NewBoard(fabrictest.H100(), nvidiaMap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +60,7 @@ func TestBoard(t *testing.T) {
 // TestBoardIsNotGuessed: without a map, and with one that does not agree with Fabric Manager, there is no board.
 func TestBoardIsNotGuessed(t *testing.T) {
 	filled := func(address, uuid string) fabric.List {
-		p := partition(7, 1)
+		p := fabrictest.Partition(7, 1)
 		p.GPUs[0].Address, p.GPUs[0].UUID = address, uuid
 		return fabric.List{p}
 	}
@@ -99,23 +70,23 @@ func TestBoardIsNotGuessed(t *testing.T) {
 		m    *fabric.Map
 		want string
 	}{
-		"no map":                  {h100(), nil, "no map says which PCI function module 1 is"},
+		"no map":                  {fabrictest.H100(), nil, "no map says which PCI function module 1 is"},
 		"zeros are no address":    {filled("00000000:00:00.0", ""), nil, "no map says which PCI function module 1 is"},
-		"a module is missing":     {h100(), &fabric.Map{Places: nvidiaMap().Places[:7]}, "no map says which PCI function module 8 is"},
+		"a module is missing":     {fabrictest.H100(), &fabric.Map{Places: nvidiaMap().Places[:7]}, "no map says which PCI function module 8 is"},
 		"A100 says the addresses": {filled("00000000:86:00.0", "GPU-1"), nil, ""},
 		"both agree":              {filled("00000000:86:00.0", "GPU-1"), named, ""},
 		"another address":         {filled("00000000:87:00.0", ""), named, "the map of modules has module 1 at 0000:86:00.0, and Fabric Manager at 0000:87:00.0"},
 		"another UUID":            {filled("", "GPU-2"), named, "the map of modules has module 1 as GPU-1, and Fabric Manager as GPU-2"},
 		"no PCI address":          {filled("86:00", ""), nil, `Fabric Manager has module 1 at "86:00", which is no PCI address`},
 		"two addresses of one module": {append(filled("00000000:86:00.0", ""), func() fabric.Partition {
-			p := partition(3, 1, 2)
+			p := fabrictest.Partition(3, 1, 2)
 			p.GPUs[0].Address, p.GPUs[1].Address = "00000000:87:00.0", "00000000:88:00.0"
 			return p
 		}()), nil, "Fabric Manager has module 1 at 0000:86:00.0, and at 0000:87:00.0"},
-		"two modules at one address": {h100()[3:4], &fabric.Map{Places: []fabric.Place{
+		"two modules at one address": {fabrictest.H100()[3:4], &fabric.Map{Places: []fabric.Place{
 			{Module: 1, Address: pci.Address{Bus: 0x86}}, {Module: 3, Address: pci.Address{Bus: 0x86}},
 		}}, "modules 1 and 3 are both at 0000:86:00.0"},
-		"a list that can't be": {fabric.List{partition(1, 1, 1)}, nvidiaMap(), "Fabric Manager's list of partitions can't be right: partition 1 has module 1 twice"},
+		"a list that can't be": {fabric.List{fabrictest.Partition(1, 1, 1)}, nvidiaMap(), "Fabric Manager's list of partitions can't be right: partition 1 has module 1 twice"},
 	} {
 		b, err := fabric.NewBoard(c.list, c.m)
 		switch {
@@ -191,11 +162,11 @@ func TestOrder(t *testing.T) {
 		size int
 		want [][]int
 	}{
-		{"H100, one GPU", h100(), 1, [][]int{{1}, {3}, {2}, {4}, {5}, {7}, {6}, {8}}},
-		{"H100, two GPUs", h100(), 2, [][]int{{1, 3}, {2, 4}, {5, 7}, {6, 8}}},
-		{"H100, four GPUs", h100(), 4, [][]int{{5, 6, 7, 8}, {1, 2, 3, 4}}},
-		{"B200, one GPU", b200(), 1, [][]int{{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}}},
-		{"B200, two GPUs", b200(), 2, [][]int{{1, 2}, {3, 4}, {5, 6}, {7, 8}}},
+		{"H100, one GPU", fabrictest.H100(), 1, [][]int{{1}, {3}, {2}, {4}, {5}, {7}, {6}, {8}}},
+		{"H100, two GPUs", fabrictest.H100(), 2, [][]int{{1, 3}, {2, 4}, {5, 7}, {6, 8}}},
+		{"H100, four GPUs", fabrictest.H100(), 4, [][]int{{5, 6, 7, 8}, {1, 2, 3, 4}}},
+		{"B200, one GPU", fabrictest.B200(), 1, [][]int{{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}}},
+		{"B200, two GPUs", fabrictest.B200(), 2, [][]int{{1, 2}, {3, 4}, {5, 6}, {7, 8}}},
 	} {
 		if diff := gocmp.Diff(c.want, order(t, c.list, c.size)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
@@ -207,11 +178,11 @@ func TestOrder(t *testing.T) {
 // departures: first fit in both. What is asked for is the same, so the number of claims that find no partition tells the fragmentation.
 func TestOrderKeepsHalvesWhole(t *testing.T) {
 	const arrivals = 10_000
-	b, err := fabric.NewBoard(h100(), nvidiaMap())
+	b, err := fabric.NewBoard(fabrictest.H100(), nvidiaMap())
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused, naively := play(b.Partitions(), arrivals), play(h100(), arrivals)
+	refused, naively := play(b.Partitions(), arrivals), play(fabrictest.H100(), arrivals)
 	t.Logf("of %d claims, %d found no partition in our order, and %d in the order of the list", arrivals, refused, naively)
 	if 100*refused > 95*naively {
 		t.Errorf("%d claims found no partition, want at least 5 %% fewer than the %d in the order of the list", refused, naively)
@@ -244,7 +215,7 @@ func play(l fabric.List, arrivals int) (refused int) {
 
 // TestPosition is the order of single GPUs.
 func TestPosition(t *testing.T) {
-	b, err := fabric.NewBoard(h100(), nvidiaMap())
+	b, err := fabric.NewBoard(fabrictest.H100(), nvidiaMap())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,15 +6,8 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric/fabrictest"
 )
-
-func partition(id int, modules ...int) fabric.Partition {
-	p := fabric.Partition{ID: id}
-	for _, m := range modules {
-		p.GPUs = append(p.GPUs, fabric.GPU{Module: m, Links: 18, MaxLinks: 18, LineRate: 26562})
-	}
-	return p
-}
 
 func active(p fabric.Partition) fabric.Partition {
 	p.Active = true
@@ -25,7 +18,7 @@ func active(p fabric.Partition) fabric.Partition {
 func TestLists(t *testing.T) {
 	var many fabric.List
 	for i := range fabric.MaxPartitions + 1 {
-		many = append(many, partition(i, i+1))
+		many = append(many, fabrictest.Partition(i, i+1))
 	}
 	var wide []int
 	for i := range fabric.MaxGPUs + 1 {
@@ -38,16 +31,16 @@ func TestLists(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"as many as there is room for", many[:fabric.MaxPartitions], ""},
-		{"two active that share nothing", fabric.List{active(partition(3, 1, 3)), active(partition(4, 2, 4)), partition(1, 1, 2, 3, 4)}, ""},
+		{"two active that share nothing", fabric.List{active(fabrictest.Partition(3, 1, 3)), active(fabrictest.Partition(4, 2, 4)), fabrictest.Partition(1, 1, 2, 3, 4)}, ""},
 		{"65 partitions", many, "it has 65 partitions, and the API has room for 64"},
-		{"17 GPUs", fabric.List{partition(0, wide...)}, "partition 0 has 17 GPUs, and the API has room for 1 to 16"},
-		{"no GPU", fabric.List{partition(5)}, "partition 5 has 0 GPUs, and the API has room for 1 to 16"},
-		{"a GPU twice", fabric.List{partition(3, 1, 1)}, "partition 3 has module 1 twice"},
-		{"a number twice", fabric.List{partition(3, 1, 3), partition(3, 2, 4)}, "it has partition 3 twice"},
-		{"the same GPUs twice", fabric.List{partition(3, 1, 3), partition(4, 3, 1)}, "partitions 3 and 4 have the same GPUs (modules 1, 3)"},
-		{"active ones that overlap", fabric.List{active(partition(3, 1, 3)), active(partition(7, 1))}, "partitions 3 and 7 are active, and both have module 1"},
-		{"a negative number", fabric.List{partition(-1, 1)}, "partition -1 has 1 GPUs, and the API has room for 1 to 16"},
-		{"a module that no board has", fabric.List{partition(1, 4294)}, "partition 1 has module 4294"},
+		{"17 GPUs", fabric.List{fabrictest.Partition(0, wide...)}, "partition 0 has 17 GPUs, and the API has room for 1 to 16"},
+		{"no GPU", fabric.List{fabrictest.Partition(5)}, "partition 5 has 0 GPUs, and the API has room for 1 to 16"},
+		{"a GPU twice", fabric.List{fabrictest.Partition(3, 1, 1)}, "partition 3 has module 1 twice"},
+		{"a number twice", fabric.List{fabrictest.Partition(3, 1, 3), fabrictest.Partition(3, 2, 4)}, "it has partition 3 twice"},
+		{"the same GPUs twice", fabric.List{fabrictest.Partition(3, 1, 3), fabrictest.Partition(4, 3, 1)}, "partitions 3 and 4 have the same GPUs (modules 1, 3)"},
+		{"active ones that overlap", fabric.List{active(fabrictest.Partition(3, 1, 3)), active(fabrictest.Partition(7, 1))}, "partitions 3 and 7 are active, and both have module 1"},
+		{"a negative number", fabric.List{fabrictest.Partition(-1, 1)}, "partition -1 has 1 GPUs, and the API has room for 1 to 16"},
+		{"a module that no board has", fabric.List{fabrictest.Partition(1, 4294)}, "partition 1 has module 4294"},
 	} {
 		err := tt.list.Check()
 		var got string
@@ -62,7 +55,7 @@ func TestLists(t *testing.T) {
 
 // TestValue reads what records have of a partition, and nothing else.
 func TestValue(t *testing.T) {
-	p := partition(3, 3, 1)
+	p := fabrictest.Partition(3, 3, 1)
 	if got, want := p.String(), "3 (modules 1, 3)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
