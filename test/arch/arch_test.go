@@ -35,7 +35,7 @@ func layers() [][]string {
 			"device", "fabric", "rule", "sanitize", "sysfs",
 		},
 		{ // what users write; judgments; the edges of the kernel
-			"api/v1alpha1", "audit/finding", "bootstrap/state", "cli/command", "containerd/ask", "fabric/fabrictest", "isolation", "rule/ruletest",
+			"api/v1alpha1", "audit/finding", "bootstrap/state", "cli/command", "containerd/ask", "fabric/fabrictest", "fabric/manager", "isolation", "rule/ruletest",
 			"network/vf/link", "sysfs/control", "sysfs/sysfstest", "vfio",
 		},
 		{ // one source each
