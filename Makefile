@@ -9,6 +9,8 @@ KUBECTL := kubectl-kata_vfio
 COMMANDS := kata-vfio-plugin kata-vfio-controller kata-vfio-audit kata-vfio-bootstrap $(KUBECTL)
 # Those that run in VMs, each from an image of its own.
 GUESTS := kata-vfio-guestnet kata-vfio-sanitize
+# The one that loads a library of NVIDIA's, so it is dynamic.
+FABRIC := kata-vfio-fabric
 # The Go command; setup finds or installs one.
 GO = $(eval GO := $(or $(shell scripts/setup.sh),$(error setup failed)))$(GO)
 # The lab compiles what it puts into its machines, with the same Go.
@@ -26,6 +28,10 @@ help: ## list the targets
 .PHONY: build
 build: ## build the commands into bin/
 	@for c in $(COMMANDS) $(GUESTS); do echo "build bin/$$c"; $(GO) build -trimpath -tags=$(TAGS) -ldflags=-s -o bin/$$c ./cmd/$$c; done
+
+.PHONY: fabric
+fabric: ## build bin/kata-vfio-fabric, which asks Fabric Manager for NVLink partitions: it needs a C compiler
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags=-s -o bin/$(FABRIC) ./cmd/$(FABRIC)
 
 # What the chart takes unless told otherwise: a node that has this image needs no --set.
 CHART := deploy/helm/kata-vfio
@@ -70,7 +76,7 @@ release: ## make bin/release: archives, images, chart, manifest, packages, SBOM,
 	@rm -rf bin/release bin/programs && mkdir -p bin/release
 	@for a in $(ARCHS); do echo "build the commands for $$a"; mkdir -p bin/programs/$$a; \
 		env -u GOFLAGS -u GOEXPERIMENT CGO_ENABLED=0 GOOS=linux GOARCH=$$a GOAMD64=v1 GOARM64=v8.0 \
-		$(GO) build -trimpath -buildvcs=true -tags=$(TAGS) -ldflags=-s -o bin/programs/$$a/ ./cmd/...; done
+		$(GO) build -trimpath -buildvcs=true -tags=$(TAGS) -ldflags=-s -o bin/programs/$$a/ $(COMMANDS:%=./cmd/%) $(GUESTS:%=./cmd/%); done
 	@for p in darwin-amd64 darwin-arm64 windows-amd64 windows-arm64; do echo "build $(KUBECTL) for $$p"; mkdir -p bin/programs/$$p; \
 		env -u GOFLAGS -u GOEXPERIMENT CGO_ENABLED=0 GOOS=$${p%-*} GOARCH=$${p#*-} GOAMD64=v1 GOARM64=v8.0 \
 		$(GO) build -trimpath -buildvcs=true -tags=$(TAGS) -ldflags=-s -o bin/programs/$$p/ ./cmd/$(KUBECTL); done

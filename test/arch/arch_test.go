@@ -291,6 +291,23 @@ func TestSmallBinariesKnowNoCluster(t *testing.T) {
 	}
 }
 
+// TestOneProgramLoadsALibrary keeps cgo, and with it a vendor's library, out of everything but the helper that asks Fabric Manager, and
+// everything else out of the helper.
+func TestOneProgramLoadsALibrary(t *testing.T) {
+	const helper = "cmd/kata-vfio-fabric"
+	sources := load(t)
+	for dir, s := range sources {
+		if slices.Contains(s.imports, "C") != (dir == helper) {
+			t.Errorf("%s imports C: %t; want it of %s alone", dir, dir != helper, helper)
+		}
+	}
+	for dep := range reach(sources, helper) {
+		if !slices.Contains([]string{helper, "pkg/fabric", "pkg/fabric/manager", "pkg/pci"}, dep) {
+			t.Errorf("%s links %s", helper, dep)
+		}
+	}
+}
+
 // TestKubectlPluginBuildsForEverySystem keeps packages of Linux alone, and of POSIX, out of the program that runs where kubectl does.
 func TestKubectlPluginBuildsForEverySystem(t *testing.T) {
 	sources := load(t)
