@@ -52,6 +52,7 @@ const fields = `A blueprint is YAML of apiVersion bootstrap.kata-vfio.dev/v1alph
   vfio                keepOff (a list of addresses), keepOffMatching (a list of types, vendors, devices, classes, addresses; not pfNames),
                       allowBootConsole, disableDenylist
   virtualFunctions    a list of pf, count, eswitchMode, optional
+  fabric              partitions
   network             leaveVFsAlone
   containers          runtime (Auto, containerd, CRI-O, None), kata (go, rs), base (GPU, NIC), nicHandler, hotPlug, podResourcesSocket
   versions            kernel, containerd, crio, kata, chart; each exact or minimum
@@ -125,7 +126,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.PersistentFlags().BoolVar(&o.enterNode, "enter-node", false,
 		"in a privileged pod with hostPID: run in the mount namespace of the node's first process, with the node's files and tools; reads the blueprint of -f once, in the pod")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.enter(cmd, os.Args) }
-	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), runCommand(&o), command.ExplainCommand("kata-vfio-bootstrap", exitCodes))
+	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), modulesCommand(&o), runCommand(&o), command.ExplainCommand("kata-vfio-bootstrap", exitCodes))
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
 	return cmd
 }

@@ -54,6 +54,8 @@ const (
 	HugePagesUnsupported Code = "HugePagesUnsupported"
 	// NUMANodeUnknown: the NUMA node of a function is unknown.
 	NUMANodeUnknown Code = "NUMANodeUnknown"
+	// NoFabricManager: the blueprint asks for partitions, and Fabric Manager is not installed.
+	NoFabricManager Code = "NoFabricManager"
 	// SlowStart: the kernel or QEMU lacks a change without which VMs with devices start slowly.
 	SlowStart Code = "SlowStart"
 	// StartupCommandConflict: a command at the node's start undoes a setting on which the plugin relies.

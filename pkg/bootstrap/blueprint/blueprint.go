@@ -41,9 +41,11 @@ type Blueprint struct {
 	VFIO   VFIO   `json:"vfio"`
 	// VirtualFunctions has the numbers of VFs that PFs have from boot on, as in a node config. Other PFs are unchanged.
 	VirtualFunctions []v1alpha1.VFRule `json:"virtualFunctions,omitempty"`
-	Network          Network           `json:"network"`
-	Containers       Containers        `json:"containers"`
-	Versions         Versions          `json:"versions"`
+	// Fabric has Fabric Manager divide GPUs that NVLink joins. Without it, bootstrap leaves Fabric Manager alone.
+	Fabric     Fabric     `json:"fabric"`
+	Network    Network    `json:"network"`
+	Containers Containers `json:"containers"`
+	Versions   Versions   `json:"versions"`
 	// Labels are the Kubernetes node's. Bootstrap prints the command that sets them, because it has no access to the
 	// cluster.
 	Labels map[string]string `json:"labels,omitempty"`
@@ -113,6 +115,12 @@ type VFIO struct {
 	// AllowBootConsole permits KeepOff and KeepOffMatching to include the function that drives the boot console, whose screen then shows nothing
 	// more once the kernel has started.
 	AllowBootConsole bool `json:"allowBootConsole,omitempty"`
+}
+
+// Fabric configures NVIDIA's Fabric Manager.
+type Fabric struct {
+	// Partitions makes it give VMs partitions of GPUs, at the request of the plugin alone: its API is on a socket of root's.
+	Partitions bool `json:"partitions,omitempty"`
 }
 
 // Network configures the node's network managers.

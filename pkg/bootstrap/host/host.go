@@ -39,6 +39,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) state.Wan
 	n.hugePages()
 	n.lockedMemory()
 	n.network()
+	n.fabric()
 	return n.wanted
 }
 

@@ -17,8 +17,18 @@ type command struct{ root string }
 // searchPath replaces the caller's PATH.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Run implements [bootstrap.Runner]. When ctx ends, it kills the tool and the tool's children.
+// Output runs a tool of the running node and returns what it prints. When ctx ends, it kills the tool and the tool's children.
+func Output(ctx context.Context, argv ...string) ([]byte, error) {
+	return command{root: "/"}.output(ctx, argv)
+}
+
+// Run implements [bootstrap.Runner].
 func (c command) Run(ctx context.Context, argv []string) error {
+	_, err := c.output(ctx, argv)
+	return err
+}
+
+func (c command) output(ctx context.Context, argv []string) ([]byte, error) {
 	// env looks up the tool below the root in which it is started, by the given PATH.
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", append([]string{"-i", searchPath, "LC_ALL=C.UTF-8"}, argv...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -33,12 +43,12 @@ func (c command) Run(ctx context.Context, argv []string) error {
 	cmd.WaitDelay = 10 * time.Second
 	err := cmd.Run()
 	if err == nil {
-		return nil
+		return said.Bytes(), nil
 	}
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	return fmt.Errorf("%w: %s", err, tail(said.String()))
+	return nil, fmt.Errorf("%w: %s", err, tail(said.String()))
 }
 
 // tail returns the end of a tool's output in one line.

@@ -1,0 +1,53 @@
+package facts
+
+import (
+	"path"
+
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+)
+
+// The configuration of NVIDIA's Fabric Manager. With bootstrap's drop-in for its service, Fabric Manager sees bootstrap's file in the place
+// of the vendor's.
+const (
+	vendorFabricConfig = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
+	OurFabricConfig    = "etc/kata-vfio/fabricmanager.cfg"
+	FabricDropIn       = "etc/systemd/system/nvidia-fabricmanager.service.d/50-kata-vfio.conf"
+)
+
+// FabricConfig returns the configuration that Fabric Manager starts with.
+func (n *Node) FabricConfig() Fact {
+	if n.Exists(FabricDropIn).OK() {
+		if ours := n.Read(OurFabricConfig); ours.OK() {
+			return ours
+		}
+	}
+	return n.Read(vendorFabricConfig)
+}
+
+// Fabric is a file about the partitions of an NVLink fabric. Value is nil if there is none, or if it can't be read.
+type Fabric[T any] struct {
+	Value *T
+	Fact  Fact
+}
+
+// FabricState returns what Fabric Manager answered last to the plugin.
+func (n *Node) FabricState() Fabric[fabric.State] {
+	return readFabric[fabric.State](n, fabric.StateFile)
+}
+
+// FabricMap returns the map of modules that bootstrap captured.
+func (n *Node) FabricMap() Fabric[fabric.Map] { return readFabric[fabric.Map](n, fabric.MapFile) }
+
+func readFabric[T fabric.State | fabric.Map](n *Node, name string) Fabric[T] {
+	f := Fabric[T]{Fact: n.Read(path.Join(path.Dir(journalDir), name))}
+	if !f.Fact.OK() {
+		return f
+	}
+	v, err := fabric.Parse[T]([]byte(f.Fact.Value))
+	if err != nil {
+		f.Fact.Status, f.Fact.Err = Broken, err.Error()
+		return f
+	}
+	f.Value = v
+	return f
+}
