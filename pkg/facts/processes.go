@@ -289,7 +289,19 @@ func lockedLimit(text string) string {
 // Listening returns the addresses on which processes in the node's network namespace listen on a TCP port, except
 // loopback addresses, and the fact of that (proc_pid_net(5)).
 func (n *Node) Listening(port uint16) ([]string, Fact) {
-	var open []string
+	open, seen := n.Listeners(port)
+	open = slices.DeleteFunc(open, func(a netip.Addr) bool { return a.Unmap().IsLoopback() })
+	texts := make([]string, len(open))
+	for i, a := range open {
+		texts[i] = a.String()
+	}
+	seen.Value = strings.Join(texts, " ")
+	return texts, seen
+}
+
+// Listeners is [Node.Listening] with the loopback addresses.
+func (n *Node) Listeners(port uint16) ([]netip.Addr, Fact) {
+	var open []netip.Addr
 	// The files of process 1: those in /proc/net are of the reader's own network namespace.
 	all := n.Read(sysfs.Process(1, "net/tcp"))
 	for _, file := range []Fact{all, n.Read(sysfs.Process(1, "net/tcp6"))} {
@@ -299,12 +311,12 @@ func (n *Node) Listening(port uint16) ([]string, Fact) {
 			if len(fields) < 4 || fields[3] != listen {
 				continue
 			}
-			if a, ok := parseSocket(fields[1]); ok && a.Port() == port && !a.Addr().Unmap().IsLoopback() {
-				open = append(open, a.Addr().String())
+			if a, ok := parseSocket(fields[1]); ok && a.Port() == port {
+				open = append(open, a.Addr())
 			}
 		}
 	}
-	all.Value = strings.Join(open, " ")
+	all.Value = fmt.Sprint(open)
 	return open, all
 }
 

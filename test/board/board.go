@@ -207,10 +207,10 @@ func (t *Tree) goodVfio() {
 // goodGpu sets up what the checks of GPU look at: nobody listens to the world.
 func (t *Tree) goodGpu() {
 	t.Put("proc/1/net/tcp", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"+
-		"   0: 0100007F:1A0A 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21345 1 0000000000000000 100 0 0 10 0\n"+
+		"   0: 0100007F:3E80 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21345 1 0000000000000000 100 0 0 10 0\n"+
 		"   1: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21346 1 0000000000000000 100 0 0 10 0\n")
 	t.Put("proc/1/net/tcp6", "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"+
-		"   0: 00000000000000000000000001000000:1A0A 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21347 1 0000000000000000 100 0 0 10 0\n")
+		"   0: 00000000000000000000000001000000:3E80 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21347 1 0000000000000000 100 0 0 10 0\n")
 }
 
 // AddHive adds AMD accelerators that are one XGMI hive, at the buses, on amdgpu.

@@ -42,6 +42,7 @@ func IdleHGX(tb testing.TB, vfs int) *Tree {
 		t.addQuad(i, bus, vfs)
 	}
 	t.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", fabricManager)
+	t.Own("run/nvidia-fabricmanager", "40700", 0, 0)
 	return t
 }
 
@@ -190,6 +191,7 @@ func Fabric(tb testing.TB) *Tree {
 	}
 	t.ShowPF(hca, "ibs1")
 	t.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", "DAEMONIZE=1\nFABRIC_MODE=1\nFABRIC_MODE_RESTART=1\nFM_CMD_BIND_INTERFACE=127.0.0.1\nFM_CMD_PORT_NUMBER=6666\nFM_CMD_UNIX_SOCKET_PATH=/run/nvidia-fabricmanager/socket\n")
+	t.Own("run/nvidia-fabricmanager", "40700", 0, 0)
 	t.ConfigureVFs(t.Give("t1", "train", t.Devices["gpu0"], t.Devices["gpu1"], vfs[0]))
 	t.ConfigureVFs(t.Give("t2", "serve", t.Devices["gpu2"], vfs[1]))
 	t.KeepBaseline()

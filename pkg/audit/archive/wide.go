@@ -65,6 +65,7 @@ func Patterns() []string {
 		"etc/kata-vfio/*", "etc/kata-vfio/*/*", "etc/kubernetes/kubelet*", "var/lib/kubelet/config.yaml",
 		journal.DefaultDir+"/*", journal.DefaultDir+"/unclean/*", journal.DefaultDir+"/drained/*",
 		journal.DefaultDir+"/unsanitized/*", journal.DefaultDir+"/sanitized/*", journal.DefaultDir+"/fatal-errors/*", "run/kata-vfio/*.json",
+		path.Join(path.Dir(journal.DefaultDir), "fabric/*"),
 	)
 	all = append(all, kernelargs.Patterns()...)
 	for _, module := range []string{"vfio*", "iommu*", "kvm*", "module", "nvidia*", "mlx5_core", "nvme*", "amdgpu", "pcie_*"} {

@@ -18,7 +18,7 @@ import (
 // gpuChecks returns the checks of group GPU: links between GPUs that bypass the IOMMU, shared GPUs, and the
 // device nodes that containers get.
 func gpuChecks() []Check {
-	return slices.Concat(fabricChecks(), sharedChecks(), gpuNodeChecks())
+	return slices.Concat(fabricChecks(), partitionChecks(), fabricManagerChecks(), sharedChecks(), gpuNodeChecks())
 }
 
 // sharedChecks are about other links between GPUs, and about divided GPUs.
@@ -297,9 +297,6 @@ func assignableDisplays(n *facts.Node) []*device.Function {
 	})
 }
 
-const (
-	// switchManagement is in the VPD of a ConnectX function that manages the NVSwitches of B200 and B300, which
-	// have no function of their own on the PCI bus.
-	switchManagement = "SW_MNG"
-	fabricConfig     = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
-)
+// switchManagement is in the VPD of a ConnectX function that manages the NVSwitches of B200 and B300, which
+// have no function of their own on the PCI bus.
+const switchManagement = "SW_MNG"

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -20,29 +17,28 @@ const fmGuide = "NVIDIA Fabric Manager User Guide"
 func fabricChecks() []Check {
 	return []Check{
 		{ID: "GPU-001", Judge: fabricPartitioned},
-		{ID: "GPU-002", Judge: onePartition},
 		{ID: "GPU-003", Judge: fabricAPIIsLocal},
 		{ID: "GPU-004", Judge: switchWithBoard},
 	}
 }
 
-// fabric is a board of NVIDIA GPUs with the NVSwitches between them.
-type fabric struct {
+// switchedBoard is a board of NVIDIA GPUs with the NVSwitches between them.
+type switchedBoard struct {
 	gpus, switches []pci.Address
 	// hidden are functions that may be NVSwitches, and whose VPD can't be read.
 	hidden []facts.Fact
 }
 
 // missing returns the answer for a board without a known NVSwitch.
-func (b *fabric) missing() Answer {
+func (b *switchedBoard) missing() Answer {
 	if len(b.hidden) > 0 {
 		return unknown("whether "+count(len(b.hidden), "ConnectX function")+" manages NVSwitches", b.hidden...).reaching(b.gpus...)
 	}
 	return notApplicable("the PCI bus has no NVSwitch")
 }
 
-func newFabric(n *facts.Node) fabric {
-	var b fabric
+func newFabric(n *facts.Node) switchedBoard {
+	var b switchedBoard
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]
 		switch {
@@ -59,7 +55,7 @@ func newFabric(n *facts.Node) fabric {
 
 // addManaged adds the NVSwitches that ConnectX functions manage. It reads the VPD of no others, because the device
 // takes time for each word of it.
-func (b *fabric) addManaged(n *facts.Node) {
+func (b *switchedBoard) addManaged(n *facts.Node) {
 	if !slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) }) {
 		return
 	}
@@ -80,7 +76,7 @@ func switchesAreManaged(id pci.ID) bool {
 }
 
 // owner returns the one tenant that has all GPUs of the board; empty if there is none.
-func (b *fabric) owner(n *facts.Node) string {
+func (b *switchedBoard) owner(n *facts.Node) string {
 	tenants := n.Tenants(b.gpus...)
 	if len(tenants) != 1 || slices.ContainsFunc(b.gpus, func(a pci.Address) bool { return len(n.TenanciesAt(a)) == 0 }) {
 		return ""
@@ -96,7 +92,7 @@ func fabricPartitioned(n *facts.Node) Answer {
 	if !slices.ContainsFunc(b.gpus, n.IsAvailable) {
 		return notApplicable("no GPU of the fabric is assignable")
 	}
-	config := n.Read(fabricConfig)
+	config := n.FabricConfig()
 	mode, line := fabricSetting(config, "FABRIC_MODE")
 	owner := b.owner(n)
 	switch {
@@ -130,40 +126,6 @@ func fabricSetting(config facts.Fact, key string) (string, facts.Fact) {
 	return value, config
 }
 
-// onePartition fails for claims whose number of GPUs matches no partition: boards have partitions of 1, 2, 4, 8 and
-// 16. Only Fabric Manager knows which partitions are active.
-func onePartition(n *facts.Node) Answer {
-	b := newFabric(n)
-	if len(b.switches) == 0 {
-		return b.missing()
-	}
-	var held []pci.Address
-	found := over(n.Records(), func(rec *journal.Record) Answer {
-		gpus := slices.DeleteFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return !slices.Contains(b.gpus, a) })
-		held = append(held, gpus...)
-		// Powers of two, and zero, have at most one bit set.
-		if len(gpus)&(len(gpus)-1) == 0 {
-			return nil
-		}
-		return fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateFact(rec)).
-			object("claim " + rec.Plan.Claim.Namespace + "/" + rec.Plan.Claim.Name).reaching(gpus...)
-	})
-	switch {
-	case len(held) == 0:
-		return notApplicable("no claim has a GPU of the fabric")
-	case len(found) > 0:
-		return found
-	case b.owner(n) != "":
-		return pass("all GPUs of the board belong to one tenant", n.Journal())
-	}
-	text := "no file shows the active partitions: compare `fmpm -l` with the GPUs of each claim"
-	if tenants := n.Tenants(held...); len(tenants) > 1 {
-		text = fmt.Sprintf("%s share a fabric, and %s", strings.Join(tenants, " and "), text)
-	}
-	_, mode := fabricSetting(n.Read(fabricConfig), "FABRIC_MODE")
-	return say(finding.Manual, text, []facts.Fact{mode, n.Journal()}).reaching(held...)
-}
-
 func switchWithBoard(n *facts.Node) Answer {
 	b := newFabric(n)
 	if len(b.switches) == 0 {
@@ -185,17 +147,15 @@ func fabricAPIIsLocal(n *facts.Node) Answer {
 	if b := newFabric(n); len(b.switches) == 0 {
 		return b.missing()
 	}
-	config := n.Read(fabricConfig)
+	config := n.FabricConfig()
 	socket, line := fabricSetting(config, "FM_CMD_UNIX_SOCKET_PATH")
 	bind, bindLine := fabricSetting(config, "FM_CMD_BIND_INTERFACE")
-	port, _ := fabricSetting(config, "FM_CMD_PORT_NUMBER")
-	// 6666 is the default of FM_CMD_PORT_NUMBER (NVIDIA Fabric Manager User Guide).
-	number, err := strconv.ParseUint(cmp.Or(port, "6666"), 10, 16)
+	number, err := apiPort(config)
 	if err != nil {
 		return unknown("the port that Fabric Manager listens on", config)
 	}
 	// The socket counts, not the file: Fabric Manager may have been started with another configuration.
-	open, sockets := n.Listening(uint16(number))
+	open, sockets := n.Listening(number)
 	switch {
 	case len(open) > 0:
 		return fail(fmt.Sprintf("Fabric Manager's port %d is open on %s", number, strings.Join(open, ", ")), sockets, bindLine)

@@ -31,7 +31,7 @@ type fault struct {
 
 // faults returns all faults, at least one for each rule that can fail.
 func faults() []fault {
-	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(),
+	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(), fabricManagerFaults(), partitionFaults(),
 		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults(),
 		romFaults(), bmcFaults(), numaFaults(), gpuNodeFaults(), gpuInContainerFaults(), vfioKataFaults(), runningFaults(),
 		[]fault{kataFault("RT-011", "rootless", "[hypervisor.qemu]\nrootless = true\n")})

@@ -70,5 +70,9 @@ func (m *machine) prepareHGX() {
 	m.ShowPF(nic, "eth1")
 	m.prepare("team-a", "gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu5", "gpu6", "gpu7")
 	m.ConfigureVFs(m.Give("team-a", "vf-endpoint", m.VFs(nic)[0]))
+	for _, dir := range []string{"run/kata-vfio-fabric", "var/lib/kata-vfio-fabric"} { // of Fabric Manager's service
+		m.Node.Put(dir+"/file", "")
+		m.Mode(dir, 0o700)
+	}
 	m.settle()
 }

@@ -104,7 +104,7 @@ func (m *machine) hideIOMMU(hide bool) {
 func notOurs() map[string]string {
 	return map[string]string{
 		"lspci": "shows the machine's real functions", "uname": "shows this machine's kernel", "mstconfig": "configures a NIC's firmware",
-		"fmpm": "talks to NVIDIA's Fabric Manager", "curl": "needs the internet", "tar": "unpacks what curl gets",
+		"kata-vfio-fabric": "talks to NVIDIA's Fabric Manager", "curl": "needs the internet", "tar": "unpacks what curl gets",
 		"make": "builds what the node has", "k3s": "needs a kernel of its own", "helm": "TestDocumentsRender of test/e2e renders the chart with these values",
 		"kubectl": "needs a cluster; cmd/kubectl-kata_vfio follows `kubectl kata-vfio`", "install": "installs what the node has",
 	}
