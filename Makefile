@@ -33,6 +33,17 @@ build: ## build the commands into bin/
 fabric: ## build bin/kata-vfio-fabric, which asks Fabric Manager for NVLink partitions: it needs a C compiler
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags=-s -o bin/$(FABRIC) ./cmd/$(FABRIC)
 
+# The plugin's image with it, for nodes with NVSwitches. LIBNVFM is NVIDIA's, which nobody but NVIDIA may give away; the build host's
+# dynamic linker and C library come along.
+.PHONY: fabric-image
+fabric-image: export CGO_ENABLED := 0
+fabric-image: build fabric ## make bin/kata-vfio-fabric-image.tar, the plugin's image with kata-vfio-fabric: LIBNVFM=/usr/lib/x86_64-linux-gnu/libnvfm.so.1
+	@test -n "$(LIBNVFM)" || { echo "fabric-image: say where NVIDIA's library is: make fabric-image LIBNVFM=FILE"; exit 1; }
+	@$(image-tool)
+	@bin/image -o bin/$(FABRIC)-image.tar -name $(IMAGE)-fabric -entrypoint /usr/bin/kata-vfio-plugin -library '$(LIBNVFM)' \
+		-dynamic /usr/bin/$(FABRIC)=bin/$(FABRIC) -label $(ANNOTATION).title=kata-vfio-plugin -label $(ANNOTATION).version=$(VERSION) \
+		$(foreach c,$(filter-out $(KUBECTL),$(COMMANDS)),$(call each,$(c),bin))
+
 # What the chart takes unless told otherwise: a node that has this image needs no --set.
 CHART := deploy/helm/kata-vfio
 VERSION = $(shell sed -n 's/^appVersion: *//p' $(CHART)/Chart.yaml)

@@ -23,6 +23,20 @@ func architecture(content []byte) (string, error) {
 		return "", fmt.Errorf("it is not static and needs a dynamic linker [%s]: build it with CGO_ENABLED=0",
 			strings.Join(libraries, " "))
 	}
+	return word(f)
+}
+
+// machine is architecture of a dynamic program or a library.
+func machine(content []byte) (string, error) {
+	f, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return "", fmt.Errorf("it is no Linux program: %w", err)
+	}
+	return word(f)
+}
+
+// word returns an image's word for the processor.
+func word(f *elf.File) (string, error) {
 	switch f.Machine {
 	case elf.EM_X86_64:
 		return "amd64", nil

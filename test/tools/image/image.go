@@ -87,7 +87,7 @@ func (r *request) load() (map[string][]program, error) {
 			return nil, fmt.Errorf("program %s is for %s, and %s for %s", p, archs, first, want)
 		}
 	}
-	return programs, nil
+	return programs, r.addDynamic(programs)
 }
 
 // loadPath adds the program of a path, for one processor or more, and returns in words which they are.

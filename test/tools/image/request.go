@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -18,12 +20,14 @@ type request struct {
 	entrypoint []string
 	labels     map[string]string
 	programs   map[string]string // files of this host, by their paths in the image; several, one for each processor, by commas
+	dynamic    map[string]string // dynamic programs, in the same form, for this host's processor
+	libraries  []string          // files of this host that dynamic programs load when they run
 	oci        bool
 }
 
 // parse reads a command line. What is wrong with it is in the error alone; its help goes to w.
 func parse(args []string, w io.Writer) (*request, error) {
-	r := &request{labels: map[string]string{}, programs: map[string]string{}}
+	r := &request{labels: map[string]string{}, programs: map[string]string{}, dynamic: map[string]string{}}
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&r.output, "o", "", "the archive's `file`, replaced when the new one is complete")
@@ -32,6 +36,10 @@ func parse(args []string, w io.Writer) (*request, error) {
 		func(word string) error { r.entrypoint = append(r.entrypoint, word); return nil })
 	flags.Func("label", "a `KEY=VALUE` of the image's labels; may be given again",
 		func(text string) error { return put(r.labels, text) })
+	flags.Func("dynamic", "a `PATH=PROGRAM` of a dynamic program, which brings this host's dynamic linker and libraries; may be given again",
+		func(text string) error { return put(r.dynamic, text) })
+	flags.Func("library", "a `file` of this host that a dynamic program loads when it runs; may be given again",
+		func(file string) error { r.libraries = append(r.libraries, file); return nil })
 	flags.BoolVar(&r.oci, "oci", false,
 		"write an OCI archive with compressed layers, for registries; PATH=PROGRAM,PROGRAM then is for several processors")
 	err := flags.Parse(args)
@@ -83,7 +91,7 @@ func (r *request) validate() error {
 	if len(r.programs) == 0 {
 		return errors.New("the programs are missing: PATH=PROGRAM for each, such as /bin/show=bin/show")
 	}
-	for p := range r.programs {
+	for _, p := range slices.Concat(slices.Collect(maps.Keys(r.programs)), slices.Collect(maps.Keys(r.dynamic)), r.libraries) {
 		if relative, ok := strings.CutPrefix(p, "/"); !ok || !fs.ValidPath(relative) || relative == "." {
 			return fmt.Errorf("path %q of a program is not absolute and clean", p)
 		}

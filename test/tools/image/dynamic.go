@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// addDynamic adds the dynamic programs, the libraries that they load when they run, and all that these need: the dynamic
+// linker and libraries of this host, each at its path here. Such an image is for this host's processor.
+func (r *request) addDynamic(programs map[string][]program) error {
+	if len(r.dynamic) == 0 {
+		return nil
+	}
+	if len(programs) != 1 {
+		return fmt.Errorf("dynamic programs are for one processor, and the others for %d", len(programs))
+	}
+	arch := slices.Collect(maps.Keys(programs))[0]
+	needed := map[string]string{} // files of this host, by their paths in the image
+	for _, p := range slices.Sorted(maps.Keys(r.dynamic)) {
+		file := r.dynamic[p]
+		linker, err := interpreter(file)
+		if err != nil {
+			return fmt.Errorf("program %s is %s: %w", p, file, err)
+		}
+		needed[p], needed[linker] = file, linker
+		for _, of := range append([]string{file}, r.libraries...) {
+			libraries, err := list(linker, of)
+			if err != nil {
+				return fmt.Errorf("the libraries of %s: %w", of, err)
+			}
+			for _, l := range libraries {
+				needed[l] = l
+			}
+		}
+	}
+	for _, l := range r.libraries {
+		needed[l] = l
+	}
+	for _, p := range slices.Sorted(maps.Keys(needed)) {
+		content, err := os.ReadFile(needed[p])
+		if err != nil {
+			return err
+		}
+		got, err := machine(content)
+		if err == nil && got != arch {
+			err = fmt.Errorf("it is for %s, and the others for %s", got, arch)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", needed[p], err)
+		}
+		programs[arch] = append(programs[arch], program{path: p, content: content})
+	}
+	slices.SortFunc(programs[arch], func(a, b program) int { return strings.Compare(a.path, b.path) })
+	return nil
+}
+
+// interpreter returns the dynamic linker of a program.
+func interpreter(file string) (string, error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			name, err := io.ReadAll(io.LimitReader(p.Open(), 4096))
+			return strings.TrimRight(string(name), "\x00"), err
+		}
+	}
+	return "", errors.New("it is static: name it without -dynamic")
+}
+
+// list returns the paths of the libraries that a program or a library needs, as the dynamic linker finds them.
+func list(linker, file string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, linker, "--list", file).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	var all []string
+	for line := range strings.Lines(string(out)) {
+		// "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f...)"; the kernel's own has no path.
+		_, found, ok := strings.Cut(line, " => ")
+		path, _, _ := strings.Cut(strings.TrimSpace(found), " (")
+		switch {
+		case !ok:
+		case path == "not found":
+			return nil, fmt.Errorf("this host lacks one: %s", strings.TrimSpace(line))
+		default:
+			all = append(all, path)
+		}
+	}
+	return all, nil
+}
