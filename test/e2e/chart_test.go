@@ -200,6 +200,12 @@ func plainRenderings() map[string]rendering {
 				lacks("PodDisruptionBudget", "")(t, got)
 			},
 		},
+		"Fabric Manager's API": {
+			values: "plugin: {fabric: {enabled: true}}",
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "DaemonSet", plugin, `"hostPath":{"path":"/run/kata-vfio-fabric","type":"DirectoryOrCreate"}`, `"mountPath":"/run/kata-vfio-fabric"`)
+			},
+		},
 		"no pool that is shared": {check: lacks("Deployment", "")},
 		"sanitizers": {
 			values: sanitizing,

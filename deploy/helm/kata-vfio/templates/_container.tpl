@@ -211,6 +211,10 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 {{- if not (has $dir $mounted) }}
 - {name: nri, host: {{ $dir }}, type: DirectoryOrCreate, readOnly: true}
 {{- end }}
+{{- if .Values.plugin.fabric.enabled }}
+# The API of NVIDIA's Fabric Manager. Its service makes the directory root's alone.
+- {name: fabric, host: /run/kata-vfio-fabric, type: DirectoryOrCreate, readOnly: true}
+{{- end }}
 {{- if or .Values.plugin.cni.mount (and (eq .Values.nodeConfig.source "ConfigMap") .Values.nodeConfig.addressPools) }}
 # CNI IPAM plugins: their binaries, their leases, and what their configuration may name.
 {{- range $i, $dir := .Values.nodeConfig.cniBinDirs }}
