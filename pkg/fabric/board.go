@@ -164,7 +164,7 @@ func (b *Board) Module(a pci.Address) (int, bool) {
 	return b.places[i].Module, true
 }
 
-// Partitions returns the partitions in the order in which they are best given away: see [Board.sort].
+// Partitions returns the partitions in the order in which they are best assigned: see [Board.sort].
 func (b *Board) Partitions() List { return b.partitions }
 
 // Partition returns the partition of exactly the GPUs at the addresses; nil if there is none.
