@@ -18,7 +18,7 @@ import (
 )
 
 // ModulesFile is the map of modules, below the node's root. The plugin and the audit read it.
-const ModulesFile = "var/lib/kata-vfio/" + fabric.MapFile
+const ModulesFile = fabric.MapFile
 
 // Modules returns the map of the node's board from what `nvidia-smi -q` prints: which GPU is where on it, with the GPUs' serial numbers
 // and the machine's name, so that the map is not taken for that of another board. Each GPU of the node must be in the output.

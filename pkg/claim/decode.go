@@ -196,7 +196,7 @@ func newDevices(results []resourceapi.DeviceRequestAllocationResult, driverName 
 	return devices, nil
 }
 
-// newFunctions reads one of our allocation results: a function, or the two functions of a pair.
+// newFunctions reads one of our allocation results: a function, the two functions of a pair, or the GPUs of a partition.
 func newFunctions(r *resourceapi.DeviceRequestAllocationResult) ([]Device, error) {
 	parts, err := device.ParseParts(r.Device)
 	if err != nil {

@@ -121,7 +121,7 @@ func (s *settings) resolve(d *Device) error {
 			if err := d.overlayVF(p, class.VF); err != nil {
 				return fmt.Errorf("%s: %w", p.path, err)
 			}
-		case len(c.Requests) > 0 && d.Pair == "":
+		case len(c.Requests) > 0 && !d.isOfPair():
 			return fmt.Errorf("%s: a VFConfig names request %s, which was given a device that is no VF; "+
 				"name the requests of VFs", p.path, d.Request)
 		}
@@ -196,6 +196,12 @@ func (d *Device) note(prefix string, fields []string, origin Origin) {
 		}
 		d.Origins[prefix+field] = origin
 	}
+}
+
+// isOfPair reports whether the device is the GPU of a pair, whose VF the parameters are for.
+func (d *Device) isOfPair() bool {
+	parts, err := device.ParseParts(d.Pair)
+	return err == nil && device.KindOf(parts) == device.PairType
 }
 
 func isVF(d *Device) bool {

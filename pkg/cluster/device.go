@@ -181,7 +181,7 @@ func namedAddresses(name string) (address, vf string) {
 	if err != nil {
 		return "", ""
 	}
-	if len(parts) > 1 {
+	if device.KindOf(parts) == device.PairType {
 		vf = parts[1].Address.String()
 	}
 	return parts[0].Address.String(), vf

@@ -64,9 +64,12 @@ type Part struct {
 	Address pci.Address
 }
 
-// ParseParts returns the functions in a device name: for a pair the GPU and the VF, for any other device the one
-// function.
+// ParseParts returns the functions in a device name: for a pair the GPU and the VF, for a partition the GPUs by address, for any other
+// device the one function.
 func ParseParts(name string) ([]Part, error) {
+	if parts, is, err := parsePartition(name); is {
+		return parts, err
+	}
 	gpu, vf, isPair := strings.Cut(name, pairJoint)
 	names := []string{name}
 	if isPair {
@@ -84,4 +87,15 @@ func ParseParts(name string) ([]Part, error) {
 		return nil, fmt.Errorf("device name %q: the first function of a pair is a GPU", name)
 	}
 	return parts, nil
+}
+
+// KindOf returns the type of the device of these functions.
+func KindOf(parts []Part) Type {
+	switch {
+	case len(parts) == 1:
+		return parts[0].Type
+	case parts[1].Type == GPU:
+		return PartitionType
+	}
+	return PairType
 }

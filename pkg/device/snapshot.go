@@ -58,6 +58,8 @@ type Host struct {
 	Drivers []string `json:"drivers,omitempty"`
 	// NVIDIAModeset is set when nvidia_drm drives displays (its parameter modeset).
 	NVIDIAModeset bool `json:"nvidiaModeset,omitempty"`
+	// Fabric is what the node says of NVLink switches between its GPUs.
+	Fabric FabricFacts `json:"-"`
 	// VFIOAliases are the "vfio_pci:" lines of the running kernel's
 	// modules.alias, in the file's order.
 	VFIOAliases []Alias `json:"-"`

@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// Files of a node below its state directory: the map that bootstrap captured, and what Fabric Manager answered last.
+// Files of a node, below its root: the map that bootstrap captured, and what Fabric Manager answered last.
 const (
-	MapFile   = "fabric/modules.json"
-	StateFile = "fabric/state.json"
+	MapFile   = "var/lib/kata-vfio/fabric/modules.json"
+	StateFile = "var/lib/kata-vfio/fabric/state.json"
 )
 
 // State is what Fabric Manager answered last. It is kept when Fabric Manager goes away: the partitions are there still.

@@ -1,10 +1,6 @@
 package facts
 
-import (
-	"path"
-
-	"github.com/kata-vfio/kata-vfio/pkg/fabric"
-)
+import "github.com/kata-vfio/kata-vfio/pkg/fabric"
 
 // The configuration of NVIDIA's Fabric Manager. With bootstrap's drop-in for its service, Fabric Manager sees bootstrap's file in the place
 // of the vendor's.
@@ -39,7 +35,7 @@ func (n *Node) FabricState() Fabric[fabric.State] {
 func (n *Node) FabricMap() Fabric[fabric.Map] { return readFabric[fabric.Map](n, fabric.MapFile) }
 
 func readFabric[T fabric.State | fabric.Map](n *Node, name string) Fabric[T] {
-	f := Fabric[T]{Fact: n.Read(path.Join(path.Dir(journalDir), name))}
+	f := Fabric[T]{Fact: n.Read(name)}
 	if !f.Fact.OK() {
 		return f
 	}

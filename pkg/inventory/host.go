@@ -10,6 +10,7 @@ import (
 	"unique"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -55,6 +56,28 @@ func (r *hostReader) refresh(h *device.Host) {
 	h.NVIDIAModeset = nvidiaModeset(r.fs)
 	h.IOMMUFD = r.exists("dev/iommu")
 	h.Drivers = r.list("sys/bus/pci/drivers")
+	h.Fabric = r.fabric()
+}
+
+// fabric reads what the plugin and bootstrap have written about the node's fabric. Most nodes have none, and nothing more is read there.
+// The files are root's: to anybody else the node has no fabric.
+func (r *hostReader) fabric() device.FabricFacts {
+	f := device.FabricFacts{State: r.own(fabric.StateFile), Modules: r.own(fabric.MapFile)}
+	if f == (device.FabricFacts{}) {
+		return f
+	}
+	f.Product = r.text("sys/class/dmi/id/product_name")
+	f.Driver = r.text("sys/module/nvidia/version")
+	return f
+}
+
+// own returns the content of a file of kata-vfio's; empty if it does not exist, or is not for this user.
+func (r *hostReader) own(path string) string {
+	text, err := readOptional(r.fs, path)
+	if r.err == nil && !errors.Is(err, fs.ErrPermission) {
+		r.err = err
+	}
+	return text
 }
 
 // nvidiaModeset reads a parameter that root alone may read. Anybody else sees its effect:

@@ -72,6 +72,7 @@ type Selection struct {
 	choices   []Choice // of functions, in their order
 	problems  []rule.Verdict
 	pairs     []device.Pair
+	fabric    *Fabric
 	ofVFs     v1alpha1.VFAttributes
 	quotas    bool
 	warm      []Warm
@@ -90,6 +91,7 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	sel.keepWarm(set)
 	if cfg != nil {
 		sel.pair(cfg.Pairing, s)
+		sel.join(cfg.Fabric, s)
 		sel.ofVFs, sel.quotas = cfg.VFAttributes, cfg.QuotaCounters
 	}
 	return sel

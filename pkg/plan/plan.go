@@ -18,7 +18,8 @@ import (
 // Plan says which functions a claim gets and how.
 type Plan struct {
 	Claim Ref `json:"claim"`
-	// Devices are the claim's devices, in the claim's order. A pair is two consecutive devices.
+	// Devices are the claim's devices, in the claim's order. A pair is two consecutive devices, and a partition is as many as it has
+	// GPUs.
 	Devices []Device `json:"devices"`
 	// Functions are all functions that are bound for the devices: the devices, their group mates and companions, each
 	// once, by address.
@@ -55,7 +56,7 @@ type Device struct {
 	Pool    string      `json:"pool"`
 	Name    string      `json:"name"`
 	Address pci.Address `json:"address"`
-	// Pair is the pair's name in the ResourceSlice; empty for a function that was allocated by itself.
+	// Pair is the name of the pair or the partition in the ResourceSlice; empty for a function that was allocated by itself.
 	Pair string `json:"pair,omitempty"`
 	// Backend is Group or IOMMUFD, never Auto.
 	Backend     v1alpha1.Backend `json:"backend"`
@@ -137,17 +138,17 @@ const (
 	RoleCompanion Role = "companion"
 )
 
-// Published returns the name of the device in its ResourceSlice: the pair's, or
-// its own.
+// Published returns the name of the device in its ResourceSlice: that of the pair or the partition, or its own.
 func (d *Device) Published() string { return cmp.Or(d.Pair, d.Name) }
 
-// Allocated returns the devices as they were allocated: the two of a pair together, the GPU first, and any other alone.
+// Allocated returns the devices as they were allocated: the two of a pair together, the GPU first, the GPUs of a partition together, by
+// address, and any other alone.
 func (p *Plan) Allocated() [][]Device {
 	var all [][]Device
 	for rest := p.Devices; len(rest) > 0; {
 		n := 1
-		if len(rest) > 1 && rest[0].Pair != "" && rest[0].Pair == rest[1].Pair {
-			n = 2
+		for rest[0].Pair != "" && n < len(rest) && rest[n].Pair == rest[0].Pair {
+			n++
 		}
 		// The capacity is limited, so that an append to one group can't overwrite the next device.
 		all, rest = append(all, rest[:n:n]), rest[n:]

@@ -70,6 +70,8 @@ type NodeConfig struct {
 	// QuotaCounters publishes counters of each GPU and pair, also where a GPU shares nothing, for queues that count
 	// quotas by them.
 	QuotaCounters bool `json:"quotaCounters,omitempty"`
+	// Fabric gives VMs partitions of GPUs that are joined by NVLink switches. The default is none.
+	Fabric *Fabric `json:"fabric,omitempty"`
 }
 
 // VFRule is the required number of VFs of a PF, and the way in which they are connected.
@@ -181,6 +183,7 @@ func (c *NodeConfig) Default() {
 			pool.CNIVersion = defaultCNIVersion
 		}
 	}
+	c.Fabric.setDefaults()
 	if c.CNIBinDirs == nil {
 		c.CNIBinDirs = []string{DefaultCNIBinDir}
 	}
@@ -204,6 +207,7 @@ func (c *NodeConfig) Validate() error {
 	c.checkHandlers(&p)
 	c.checkVFs(&p)
 	c.checkPools(&p)
+	c.Fabric.check(&p, "fabric")
 	oneOf(&p, "pairing", c.Pairing, PairingNone, PairingSwitch, PairingRoot)
 	oneOf(&p, "vfAttributes", c.VFAttributes, VFAttributesAll, VFAttributesSelection, VFAttributesMinimal)
 	return p.err(KindNodeConfig)

@@ -8,10 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
-const (
-	apiSocket = "FM_CMD_UNIX_SOCKET_PATH=/run/kata-vfio-fabric/fabricmanager.sock\n"
-	stateDir  = "var/lib/kata-vfio/"
-)
+const apiSocket = "FM_CMD_UNIX_SOCKET_PATH=/run/kata-vfio-fabric/fabricmanager.sock\n"
 
 // fabricManagerFaults are faults of Fabric Manager's configuration.
 func fabricManagerFaults() []fault {
@@ -106,10 +103,10 @@ func partitionFaults() []fault {
 		{rule: "GPU-002", about: "no map", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) {
 			putState(t, &fabric.State{Partitions: fabric.List{partition(0, true, 1, 2, 3, 4)}})
 		}},
-		{rule: "GPU-002", about: "a file that is damaged", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) { t.Put(stateDir+fabric.StateFile, "{") }},
+		{rule: "GPU-002", about: "a file that is damaged", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) { t.Put(fabric.StateFile, "{") }},
 		{rule: "GPU-021", about: "nobody's partition", board: board.Fabric, plant: listed(pair, single, free)},
 		{rule: "GPU-021", about: "each is a claim's", board: board.Fabric, state: finding.Pass, plant: listed(pair, single, off(free))},
-		{rule: "GPU-021", about: "a file that is damaged", board: board.Fabric, state: finding.Unknown, plant: func(t *board.Tree) { t.Put(stateDir+fabric.StateFile, "{") }},
+		{rule: "GPU-021", about: "a file that is damaged", board: board.Fabric, state: finding.Unknown, plant: func(t *board.Tree) { t.Put(fabric.StateFile, "{") }},
 	}
 }
 
@@ -121,7 +118,7 @@ func partition(id int, active bool, modules ...int) fabric.Partition {
 	return p
 }
 
-func putState(t *board.Tree, s *fabric.State) { putJSON(t, stateDir+fabric.StateFile, s) }
+func putState(t *board.Tree, s *fabric.State) { putJSON(t, fabric.StateFile, s) }
 
 // putMap writes a map in which the devices are modules 1, 2 and so on.
 func putMap(t *board.Tree, devices ...string) {
@@ -129,5 +126,5 @@ func putMap(t *board.Tree, devices ...string) {
 	for i, name := range devices {
 		m.Places = append(m.Places, fabric.Place{Module: i + 1, Address: t.Devices[name]})
 	}
-	putJSON(t, stateDir+fabric.MapFile, &m)
+	putJSON(t, fabric.MapFile, &m)
 }

@@ -15,8 +15,8 @@ const (
 	vendorFabricConfig = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
 	// fabricSocket is where the plugin asks for it by default.
 	fabricSocket = "/run/kata-vfio-fabric/fabricmanager.sock"
-	// fabricModules is the map of modules, below the plugin's state.
-	fabricModules = "var/lib/kata-vfio/" + fabric.MapFile
+	// fabricModules is the map of modules.
+	fabricModules = fabric.MapFile
 )
 
 // fabricSettings are Fabric Manager's for partitions (NVIDIA Fabric Manager User Guide). Its API is on a socket in a directory of

@@ -95,29 +95,30 @@ func counted(pools map[string]publish.Pool) []metrics.Device {
 		if err != nil {
 			continue
 		}
-		kind := parts[0].Type
-		if len(parts) > 1 {
-			kind = device.PairType
-		}
-		all = append(all, metrics.Device{Type: kind, Healthy: len(ailments(&d.device)) == 0})
+		all = append(all, metrics.Device{Type: device.KindOf(parts), Healthy: len(ailments(&d.device)) == 0})
 	}
 	return all
 }
 
-// gpus returns the published GPUs by address. claimed are the devices that claims have. A GPU can be in several devices, by itself
-// and with a VF: it is claimed if one of them is, and tainted if all of them are.
+// gpus returns the published GPUs by address. claimed are the devices that claims have. A GPU can be in several devices, by itself, with a
+// VF and with other GPUs: it is claimed if one of them is, and tainted if all of them are.
 func gpus(pools map[string]publish.Pool, claimed []publish.Allocated) map[pci.Address]metrics.GPU {
 	all := map[pci.Address]metrics.GPU{}
 	for _, d := range devices(pools) {
 		parts, err := device.ParseParts(d.device.Name)
-		if err != nil || parts[0].Type != device.GPU {
+		if err != nil {
 			continue
 		}
-		g, seen := all[parts[0].Address]
-		g.Model = model(&d.device)
-		g.Claimed = g.Claimed || slices.Contains(claimed, publish.Allocated{Pool: d.pool, Name: d.device.Name})
-		g.Tainted = len(d.device.Taints) > 0 && (g.Tainted || !seen)
-		all[parts[0].Address] = g
+		for _, part := range parts {
+			if part.Type != device.GPU {
+				continue
+			}
+			g, seen := all[part.Address]
+			g.Model = model(&d.device)
+			g.Claimed = g.Claimed || slices.Contains(claimed, publish.Allocated{Pool: d.pool, Name: d.device.Name})
+			g.Tainted = len(d.device.Taints) > 0 && (g.Tainted || !seen)
+			all[part.Address] = g
+		}
 	}
 	return all
 }

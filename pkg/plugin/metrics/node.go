@@ -92,7 +92,7 @@ func (g GPU) state() string {
 // ObserveDevices counts the published devices, and replaces the former counts.
 func (m *Metrics) ObserveDevices(devices []Device) {
 	m.node.devices.Reset()
-	for _, t := range append(device.Types(), device.PairType) {
+	for _, t := range append(device.Types(), device.PairType, device.PartitionType) {
 		m.node.devices.WithLabelValues(string(t), "healthy").Set(0)
 		m.node.devices.WithLabelValues(string(t), "unhealthy").Set(0)
 	}

@@ -1,0 +1,117 @@
+package v1alpha1
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Fabric says how the plugin asks NVIDIA's Fabric Manager of a node whose GPUs are joined by NVLink switches, so that each VM gets a
+// partition of them. Without it, GPUs are assigned one by one, and none of them has NVLink.
+type Fabric struct {
+	// Address is Fabric Manager's API: "unix:" and the path of a socket on the node, "tcp:" with address and port, or "vsock:" with
+	// context ID and port. Fabric Manager asks nobody who they are: only a socket in a directory of root's keeps others out.
+	// Default: the socket that kata-vfio-bootstrap sets up.
+	Address string `json:"address,omitempty"`
+	// Client is the program that makes the calls. Default: Helper.
+	Client FabricClient `json:"client,omitempty"`
+	// Program is its path where the plugin runs. Default: /usr/bin/kata-vfio-fabric for Helper, as in the image that
+	// `make fabric-image` makes, and /usr/bin/fmpm for FMPM.
+	Program string `json:"program,omitempty"`
+	// Modules say which GPU is where on the board, and count before the map that kata-vfio-bootstrap captures. Without
+	// either, there are partitions only if Fabric Manager itself says the addresses, as on A100.
+	Modules []FabricModule `json:"modules,omitempty"`
+}
+
+// FabricClient is a program that makes calls of Fabric Manager's API.
+type FabricClient string
+
+// Clients.
+const (
+	// FabricHelper is kata-vfio-fabric, which loads NVIDIA's library libnvfm.
+	FabricHelper FabricClient = "Helper"
+	// FabricFMPM is NVIDIA's fmpm. It reaches Fabric Manager by TCP alone, whatever its flags say.
+	FabricFMPM FabricClient = "FMPM"
+)
+
+// DefaultFabricAddress is the socket that kata-vfio-bootstrap has Fabric Manager listen at.
+const DefaultFabricAddress = "unix:/run/kata-vfio-fabric/fabricmanager.sock"
+
+// FabricModule is one GPU of a board.
+type FabricModule struct {
+	// Module is the Module ID of `nvidia-smi -q`, which is the physicalId of Fabric Manager on H100 and later.
+	Module *int `json:"module"`
+	// Address is the GPU's PCI address, in the order of no other number.
+	Address pci.Address `json:"address"`
+	// SerialNumber is the GPU's PCIe serial number, as kata-vfio-audit devices -o json has it. Optional. A GPU with another one is not
+	// taken for it.
+	SerialNumber string `json:"serialNumber,omitempty"`
+}
+
+// mostModule is the highest place on a board.
+const mostModule = 255
+
+func (f *Fabric) setDefaults() {
+	if f == nil {
+		return
+	}
+	if f.Address == "" {
+		f.Address = DefaultFabricAddress
+	}
+	if f.Client == "" {
+		f.Client = FabricHelper
+	}
+}
+
+// check adds the problems of the fabric at path.
+func (f *Fabric) check(p *problems, at string) {
+	if f == nil {
+		return
+	}
+	oneOf(p, at+".client", f.Client, FabricHelper, FabricFMPM)
+	kind, rest, _ := strings.Cut(f.Address, ":")
+	switch {
+	case !slices.Contains([]string{"unix", "tcp", "vsock"}, kind):
+		p.add(at+".address", "%s begins with none of unix:, tcp: and vsock:", show(f.Address))
+	case kind == "unix" && (!path.IsAbs(rest) || path.Clean(rest) != rest):
+		p.add(at+".address", "%s does not name a socket by its absolute path", show(f.Address))
+	case kind != "unix" && !hasPort(rest):
+		p.add(at+".address", "%s has no port, as in tcp:127.0.0.1:6666", show(f.Address))
+	case kind != "tcp" && f.Client == FabricFMPM:
+		p.add(at+".address", "%s is of no use to fmpm, which connects by TCP alone; use client Helper, or an address such as tcp:127.0.0.1:6666", show(f.Address))
+	}
+	if f.Program != "" && (!path.IsAbs(f.Program) || path.Clean(f.Program) != f.Program) {
+		p.add(at+".program", "%s is not an absolute path", show(f.Program))
+	}
+	f.checkModules(p, at+".modules")
+}
+
+// hasPort reports whether the text has a host and a port.
+func hasPort(text string) bool {
+	i := strings.LastIndex(text, ":")
+	return i > 0 && i < len(text)-1 && consists(text[i+1:], "0123456789")
+}
+
+func (f *Fabric) checkModules(p *problems, at string) {
+	if f.Modules != nil && len(f.Modules) == 0 {
+		p.add(at, "the list is empty, so that no GPU is on the board; remove it or fill it")
+	}
+	for i, m := range f.Modules {
+		if m.Module == nil {
+			p.add(index(at, i)+".module", "missing; `nvidia-smi -q` prints it as Module ID")
+			continue
+		}
+		p.within(index(at, i)+".module", m.Module, mostModule)
+		if m.Address == (pci.Address{}) {
+			p.add(index(at, i)+".address", "missing; want that of the GPU, such as 0000:3b:00.0")
+		}
+		first := slices.IndexFunc(f.Modules, func(o FabricModule) bool {
+			return o.Module != nil && *o.Module == *m.Module || o.Address == m.Address
+		})
+		if first < i {
+			p.add(index(at, i), "module %d at %s: %s has one of the two already", *m.Module, m.Address, index(at, first))
+		}
+	}
+}

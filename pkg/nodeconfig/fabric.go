@@ -1,0 +1,198 @@
+package nodeconfig
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// Fabric is a node's NVLink fabric: which partitions of GPUs it has, or why none is known.
+type Fabric struct {
+	// Board is nil if no partition is known; Why and Fix say why then.
+	Board    *fabric.Board
+	Why, Fix string
+	// Away says why Fabric Manager can't be asked now; empty if it answered last.
+	Away string
+	// Version is that of NVIDIA's driver on the node and of Fabric Manager, which the guest's driver must have too; empty if unknown.
+	Version string
+
+	s          *device.Snapshot
+	sel        *Selection
+	partitions []device.Partition
+}
+
+// Fabric returns the node's fabric; nil if the config has none.
+func (sel *Selection) Fabric() *Fabric { return sel.fabric }
+
+// Has reports whether a function is a GPU of the fabric. While no board is known, each GPU that may be one counts: without a partition, a
+// GPU of a fabric is of no use to its tenant.
+func (f *Fabric) Has(fn *device.Function) bool {
+	if f == nil || !mayBeOfFabric(fn) {
+		return false
+	}
+	if f.Board == nil {
+		return true
+	}
+	_, is := f.Board.Module(fn.Address)
+	return is
+}
+
+// mayBeOfFabric reports whether the function is a GPU of a kind that has NVLink to switches: none with a monitor has.
+func mayBeOfFabric(fn *device.Function) bool {
+	return fn.Type == device.GPU && fn.VF == nil && fn.Vendor == pci.VendorNVIDIA && fn.Class.Sub() == pci.Class3D
+}
+
+// Partitions returns the partitions of two or more GPUs that are all ours, in the order in which they are best assigned.
+func (f *Fabric) Partitions() []device.Partition {
+	if f == nil {
+		return nil
+	}
+	return f.partitions
+}
+
+// IsAlone reports whether a GPU can be assigned by itself: on a fabric, if it has a partition of its own.
+func (f *Fabric) IsAlone(fn *device.Function) bool {
+	return !f.Has(fn) || f.Board == nil || f.Board.Partition([]pci.Address{fn.Address}) != nil
+}
+
+// join finds the selection's fabric.
+func (sel *Selection) join(cfg *v1alpha1.Fabric, s *device.Snapshot) {
+	if cfg == nil {
+		return
+	}
+	f := &Fabric{Version: s.Host.Fabric.Driver, s: s, sel: sel}
+	sel.fabric = f
+	if err := f.resolve(cfg); err != nil {
+		f.Why, f.Fix = err.Error(), fixOfFabric(err)
+		sel.problems = append(sel.problems, problem("fabric", "has no partitions: "+f.Why, f.Fix))
+		return
+	}
+	for _, p := range f.Board.Partitions() {
+		if len(p.GPUs) < 2 {
+			continue
+		}
+		if gpus := f.assignable(f.Board.Addresses(&p)); gpus != nil {
+			f.partitions = append(f.partitions, *gpus)
+		}
+	}
+}
+
+// unaskedError says that nothing is known yet.
+type unaskedError struct{}
+
+func (unaskedError) Error() string { return "Fabric Manager has not listed its partitions yet" }
+
+// fixOfFabric says what ends the reason for which no board is known.
+func fixOfFabric(err error) string {
+	switch {
+	case errors.As(err, new(unaskedError)):
+		return "start Fabric Manager, with FABRIC_MODE=1, and the plugin, whose log says what it answers"
+	case errors.As(err, new(*fabric.ListError)):
+		return "check that Fabric Manager, its library and the driver have one version (deploy/guides/hgx.md)"
+	}
+	return "run `kata-vfio-bootstrap modules --write` while NVIDIA's driver has all GPUs, which captures the map, or write fabric.modules in the node config (deploy/guides/hgx.md)"
+}
+
+// resolve joins what Fabric Manager listed last, the map of modules, and the node's GPUs.
+func (f *Fabric) resolve(cfg *v1alpha1.Fabric) error {
+	facts := &f.s.Host.Fabric
+	m, err := mapOf(cfg, facts)
+	if err != nil {
+		return err
+	}
+	if m != nil {
+		if err := m.Check(facts.Product, f.gpus()); err != nil {
+			return err
+		}
+	}
+	if facts.State == "" {
+		return unaskedError{}
+	}
+	state, err := fabric.Parse[fabric.State]([]byte(facts.State))
+	if err != nil {
+		return fmt.Errorf("%s can't be read: %w", fabric.StateFile, err)
+	}
+	f.Away = state.Away
+	if state.Partitions == nil {
+		return unaskedError{}
+	}
+	f.Board, err = fabric.NewBoard(state.Partitions, m)
+	return err
+}
+
+// mapOf returns the map of the config, or else the one that bootstrap captured; nil if there is none.
+func mapOf(cfg *v1alpha1.Fabric, facts *device.FabricFacts) (*fabric.Map, error) {
+	if cfg.Modules == nil {
+		if facts.Modules == "" {
+			return nil, nil
+		}
+		m, err := fabric.Parse[fabric.Map]([]byte(facts.Modules))
+		if err != nil {
+			return nil, fmt.Errorf("%s can't be read: %w", fabric.MapFile, err)
+		}
+		return m, nil
+	}
+	m := &fabric.Map{}
+	for _, c := range cfg.Modules {
+		m.Places = append(m.Places, fabric.Place{Module: *c.Module, Address: c.Address, Serial: c.SerialNumber})
+	}
+	return m, nil
+}
+
+// gpus returns the GPUs that may be of a fabric.
+func (f *Fabric) gpus() []fabric.Present {
+	var all []fabric.Present
+	for i := range f.s.Functions {
+		if fn := &f.s.Functions[i]; mayBeOfFabric(fn) {
+			all = append(all, fabric.Present{Address: fn.Address, Serial: fn.Capabilities.Serial})
+		}
+	}
+	return all
+}
+
+// assignable returns the partition of the functions, or nil if one of them is not ours, or is shared with a driver for containers.
+func (f *Fabric) assignable(addrs []pci.Address) *device.Partition {
+	p := &device.Partition{}
+	for _, a := range addrs {
+		fn, ok := f.s.Function(a)
+		choice := f.sel.Choice(a)
+		if !ok || !mayBeOfFabric(fn) || !choice.Ours || choice.SharedWith != "" {
+			return nil
+		}
+		p.GPUs = append(p.GPUs, fn)
+	}
+	if p.Name() == "" {
+		f.sel.problems = append(f.sel.problems, problem("fabric",
+			fmt.Sprintf("has a partition of %d GPUs whose addresses are too long for the name of a device", len(addrs)), "give single GPUs away"))
+		return nil
+	}
+	return p
+}
+
+// Active returns the active partition that a GPU is in, by Fabric Manager's last list; nil if there is none.
+func (f *Fabric) Active(fn *device.Function) *fabric.Partition {
+	if f == nil || f.Board == nil {
+		return nil
+	}
+	m, ok := f.Board.Module(fn.Address)
+	if !ok {
+		return nil
+	}
+	return f.Board.Partitions().Holding(m)
+}
+
+// Position orders the GPUs of the fabric as they are best assigned; other functions are before them.
+func (f *Fabric) Position(a pci.Address) int {
+	if f == nil || f.Board == nil {
+		return 0
+	}
+	m, ok := f.Board.Module(a)
+	if !ok {
+		return 0
+	}
+	return 1 + f.Board.Position(m)
+}
