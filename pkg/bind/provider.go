@@ -3,6 +3,7 @@ package bind
 import (
 	"context"
 
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
@@ -33,10 +34,18 @@ type UnsettableError struct{ Text, Fix string }
 
 func (e *UnsettableError) Error() string { return e.Text }
 
-// Providers returns the providers of a node by name.
-func Providers(fs *sysfs.FS, kernel *control.Control) map[string]Provider {
+// ResetFirstError says that a value may come into force after a reset of the claim's functions, and not before.
+type ResetFirstError struct{ Err error }
+
+func (e *ResetFirstError) Error() string { return e.Err.Error() }
+
+func (e *ResetFirstError) Unwrap() error { return e.Err }
+
+// Providers returns the providers of a node by name. m asks its Fabric Manager.
+func Providers(fs *sysfs.FS, kernel *control.Control, m fabric.Manager) map[string]Provider {
 	return map[string]Provider{
-		plan.ProviderXe:   &Xe{fs: fs, kernel: kernel},
-		plan.ProviderVGPU: &VGPU{fs: fs, kernel: kernel},
+		plan.ProviderXe:     &Xe{fs: fs, kernel: kernel},
+		plan.ProviderVGPU:   &VGPU{fs: fs, kernel: kernel},
+		plan.ProviderFabric: &Fabric{manager: m},
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
@@ -75,6 +76,8 @@ type NodeConfig struct {
 	// Checks has the failed checks that count for a function; it may be nil. It is asked for claims, not when the node is
 	// opened.
 	Checks prepare.Checks
+	// Fabric asks Fabric Manager; nil is the client that Node asks for.
+	Fabric fabric.Manager
 	// Inventory makes the inventory; nil is [Scanning].
 	Inventory func(*sysfs.FS) (effects.Inventory, error)
 }
@@ -102,6 +105,7 @@ type Node struct {
 	PFs *vf.Policy
 
 	writer *control.RootWriter
+	fabric *fabricClient // nil like Kernel
 }
 
 // Records returns the journal for reading; it makes nothing.
@@ -204,7 +208,8 @@ func Open(c NodeConfig) (*Node, error) {
 	n.Kernel = control.New(n.writer, n.Parts.FS, c.WriteLimit)
 	n.Parts.Executor = bind.New(n.Parts.FS, n.Kernel, bind.Modprobe{Root: c.Root}, n.exclude)
 	n.Parts.Holders = vfio.NewProcesses(n.Parts.FS)
-	n.Parts.Providers = bind.Providers(n.Parts.FS, n.Kernel)
+	n.fabric = c.fabricManager()
+	n.Parts.Providers = bind.Providers(n.Parts.FS, n.Kernel, n.fabric)
 	n.PFs = c.policy(n.Parts.FS)
 	n.Parts.VFs = n.PFs
 	n.Parts.Interfaces = &podnet.Attacher{FS: n.Parts.FS, Proc: filepath.Join(c.Root, "proc"), Log: c.log()}

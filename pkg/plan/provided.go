@@ -18,6 +18,8 @@ const (
 	ProviderXe = "xe"
 	// ProviderVGPU sets the vGPU type of VFs on NVIDIA's driver.
 	ProviderVGPU = "nvidia-vgpu"
+	// ProviderFabric has NVIDIA's Fabric Manager join GPUs by NVLink.
+	ProviderFabric = "nvidia-fabric"
 )
 
 // Names of the settings of ProviderXe, which are the kernel's (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov).
@@ -44,7 +46,7 @@ type provide func(*candidate) ([]Setting, *rule.Verdict)
 
 // provides returns that of each provider.
 func provides() []provide {
-	return []provide{(*candidate).amdSlice, (*candidate).xeSlice, (*candidate).vgpu}
+	return []provide{(*candidate).amdSlice, (*candidate).xeSlice, (*candidate).vgpu, (*candidate).fabric}
 }
 
 // provided refuses a device that can't have the settings that it needs.

@@ -106,6 +106,14 @@ func scenes() []scene {
 			w.slices(v1alpha1.GPUSliceRule{NVIDIA: &v1alpha1.NVIDIASlices{VGPUType: "NVIDIA H200X-35C", Instances: 4}})
 			return one(vfs[1])
 		}},
+		{"two GPUs of an NVLink partition", func(w *world) []pci.Address {
+			w.corner()
+			return w.partition("gpu-x2-0000-86-87")
+		}},
+		{"a single GPU of an NVLink fabric", func(w *world) []pci.Address {
+			w.corner()
+			return one(pci.Address{Bus: 0x86})
+		}},
 		{"a GPU that is kept warm", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)
 			w.wantsGPUs(1)
@@ -219,6 +227,9 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 	}
 	if reboot {
 		w.k.Reboot()
+		if w.fm != nil {
+			w.fm.Restart(false)
+		}
 		original = w.bindings()
 	}
 	if jumps := []time.Duration{0, time.Hour, -time.Hour}; !loss { // the clock does not decide what is recovered
@@ -231,6 +242,7 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 	}
 	planned.wantSome(t, where+": Recover", w.executed(mark))
 	checkWholeOrGone(t, w, where, original, reboot)
+	w.wantPartitionsOfRecords(where)
 	planned, mark = ahead(w.record(uid), w.bootID(), false), len(w.events)
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Fatalf("%s: Unprepare after Recover: %v", where, err)

@@ -187,7 +187,7 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 	case plan.ApplySettings:
 		return o.Effects.ApplySettings
 	case plan.Activate:
-		return o.Effects.Activate
+		return o.activate
 	case plan.Deactivate:
 		return o.deactivate
 	case plan.Measure:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
@@ -47,6 +48,21 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
 	o.Effects.Stop(ctx, rec)
 	return o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.Resets()))
+}
+
+// activate makes the record's activations. If one asks for a reset first, it takes back what was made, resets the functions, and tries
+// once more. No VM has them yet.
+func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
+	err := o.Effects.Activate(ctx, rec)
+	if _, again := errors.AsType[*bind.ResetFirstError](err); !again || ctx.Err() != nil {
+		return err
+	}
+	for _, then := range []func(context.Context, *journal.Record) error{o.Effects.Deactivate, o.resetAfter, o.Effects.Activate} {
+		if next := then(ctx, rec); next != nil {
+			return fmt.Errorf("%w; after that: %w", err, next)
+		}
+	}
+	return nil
 }
 
 // deactivate takes the record's activations back. After a tenant, a device whose activation stays is quarantined: it may still be

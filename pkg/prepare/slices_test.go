@@ -54,6 +54,11 @@ func (w *world) settingsOfSlices() []string {
 			}
 		}
 	}
+	if w.fm != nil {
+		for _, id := range w.fm.Active() {
+			changed = append(changed, fmt.Sprintf("partition %d is active", id))
+		}
+	}
 	slices.Sort(changed)
 	return changed
 }

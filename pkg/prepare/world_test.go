@@ -16,6 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric/fabrictest"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -58,6 +59,9 @@ type world struct {
 	pool    *pool
 	vf      *v1alpha1.VFConfig // of VFs that are asked for
 	node    *v1alpha1.NodeConfig
+	// fm is the Fabric Manager; nil if there is none. pair is the partition that the functions of requests are allocated as.
+	fm   *fabrictest.Manager
+	pair string
 	// stages are the sanitizers of the cluster; nil if it has none.
 	stages  *v1alpha1.Sanitizers
 	name    string                 // the node's in the cluster; empty if pools are not compared
@@ -113,7 +117,7 @@ func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 			Holders:    askedHolders{vfio.NewProcesses(w.fs), w.k},
 			Ticks:      w.ticks,
 			VFs:        policy,
-			Providers:  bind.Providers(w.fs, kernel),
+			Providers:  bind.Providers(w.fs, kernel, power.manager(w.fm)),
 			Interfaces: power.interfaces(w.pods),
 			Addresses:  power.addresses(w.pool),
 			Ledger:     power.ledger(w),
@@ -226,7 +230,7 @@ func (w *world) request(uid string, addrs ...pci.Address) *claim.Request {
 	}
 	req := &claim.Request{UID: uid, Namespace: "tenant-a", Name: uid}
 	for _, a := range addrs {
-		d := claim.Device{Request: "dev", Pool: "node", Name: "gpu-" + a.Label(), Address: a}
+		d := claim.Device{Request: "dev", Pool: "node", Name: "gpu-" + a.Label(), Address: a, Pair: w.pair}
 		if f, ok := snap.Function(a); ok {
 			d.Name = f.Name()
 			switch {

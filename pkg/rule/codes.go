@@ -102,6 +102,8 @@ const (
 	AdminAccess Code = "AdminAccess"
 	// UnsupportedSetting: the config asks for a setting that can't be applied.
 	UnsupportedSetting Code = "UnsupportedSetting"
+	// FabricNotReady: the function is a GPU of an NVLink fabric whose partitions are not known, or whose Fabric Manager can't be asked.
+	FabricNotReady Code = "FabricNotReady"
 	// NoAddressPool: the node has no such pool of addresses, or not its plugin.
 	NoAddressPool Code = "NoAddressPool"
 	// DamagedRecord: the function is on a VFIO driver while a damaged record may own it.

@@ -136,7 +136,7 @@ func TestProvidersAreBehindOneSeam(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := named.FindAllString(string(decides), -1)
-	names = slices.Concat(names, []string{"ProviderXe", "ProviderVGPU", "bind.Xe", "bind.VGPU"})
+	names = slices.Concat(names, []string{"ProviderXe", "ProviderVGPU", "ProviderFabric", "bind.Xe", "bind.VGPU", "bind.Fabric"})
 	for i, name := range names {
 		names[i], _, _ = strings.Cut(name, " ")
 	}
