@@ -115,7 +115,7 @@ func allocateWith(t *testing.T, features structured.Features, cache *cel.Cache, 
 	for _, a := range held {
 		state.AllocatedDevices.Insert(structured.MakeDeviceID(v1alpha1.DriverName, a.Pool, a.Name))
 	}
-	lister := classes{"gpu", "pf", "vf", "gpuvf", "gpu-vf", "nvme", "accelerator", "other"}
+	lister := classes{"gpu", "pf", "vf", "gpuvf", "gpu-vf", "gpu-partition", "nvme", "accelerator", "other"}
 	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, slices, cache)
 	if err != nil {
 		t.Fatal(err)

@@ -139,6 +139,10 @@ const usualAttributes = 24
 func attributes(n *Node, e *entry) attributeSet {
 	s := make(attributeSet, usualAttributes)
 	s.text(AttrType, string(e.kind))
+	if e.joined != nil {
+		s.partition(n, e)
+		return s
+	}
 	s.text(AttrPCIBusID, e.addr.String())
 	if e.f != nil {
 		s.identity(n, e.f)
@@ -149,6 +153,7 @@ func attributes(n *Node, e *entry) attributeSet {
 		s.pair(n, e)
 	}
 	s.text(AttrExclusiveDomains, domains(n, e))
+	s.fabric(n, e)
 	if keep := published(n, e); keep != nil {
 		maps.DeleteFunc(s, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool { return !keep(name) })
 	}

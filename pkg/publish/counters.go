@@ -41,6 +41,7 @@ type sharing struct {
 func share(n *Node, l *device.Layout, members []*entry) *sharing {
 	shared := &sharing{consumption: map[*entry][]resourceapi.DeviceCounterConsumption{}}
 	shared.pfs(n, members)
+	shared.boards(n, l, members)
 	shared.units(n, l, members)
 	slices.SortFunc(shared.sets, func(a, b resourceapi.CounterSet) int { return strings.Compare(a.Name, b.Name) })
 	return shared
@@ -157,6 +158,9 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	bySet := map[string][]*entry{}
 	for _, e := range members {
 		sets := n.units(l, e, kept, renamed)
+		if s.onBoard(e) { // the board's counter stands for the unit's, except for what was counted before there was a board
+			sets = slices.DeleteFunc(sets, func(set string) bool { return !kept[set] })
+		}
 		// The API server refuses a device with more entries than this limit, so the least important sets are dropped.
 		for _, set := range sets[:min(len(sets), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice-len(s.consumption[e]))] {
 			bySet[set] = append(bySet[set], e)

@@ -23,6 +23,8 @@ type entry struct {
 	// vf is the second function of a pair, whose first is the GPU at addr; nil for
 	// a single function.
 	vf *part
+	// joined are the other GPUs of a partition, whose first is at addr; nil for any other device.
+	joined []part
 	// withdrawn is the value of the taint that says why only its allocation keeps the device published; empty if it is
 	// published anyway.
 	withdrawn rule.Code
@@ -44,18 +46,18 @@ func (e *entry) parts() []part {
 	if e.vf != nil {
 		all = append(all, *e.vf)
 	}
-	return all
+	return append(all, e.joined...)
 }
 
 // entries returns everything to publish. An allocated device keeps the pool and name under which it was allocated.
-// No other device has its functions, except for a GPU and its pair, which share a counter. The counter of a pair's
+// No other device has its functions, except for a GPU and its pair, which share a counter, and devices that count GPUs of one board. The counter of a pair's
 // PF is in another pool and is not needed: a PF is offered only while it has no VFs, and then the pair does not
 // exist.
 func entries(n *Node, l *device.Layout) []*entry {
 	held := map[pci.Address]*entry{}
 	var all []*entry
 	for _, a := range n.Allocated {
-		if e := allocated(n, a); e != nil && !overlaps(held, e) {
+		if e := allocated(n, a); e != nil && !overlaps(held, e, gpuAndPair) {
 			e.stays = true
 			hold(held, e)
 			all = append(all, e)
@@ -67,8 +69,9 @@ func entries(n *Node, l *device.Layout) []*entry {
 		all = append(all, e)
 	}
 	elsewhere := newElsewhere(n, l, all)
+	apart := func(a, b *entry) bool { return gpuAndPair(a, b) || n.countOneBoard(a, b) }
 	for _, e := range offers {
-		if overlaps(held, e) || elsewhere.shares(e) {
+		if overlaps(held, e, apart) || n.crosses(l, held, e) || elsewhere.shares(e) {
 			e.withdrawn = rule.Moved
 		}
 		if e.withdrawn == "" || lingers(n, all, e) {
@@ -89,16 +92,19 @@ func onOffer(n *Node, l *device.Layout) []*entry {
 	for _, p := range n.Selection.Pairs() {
 		// A pair's VF is in no other device, so no two claims can get it. The GPU is, and shares a counter with its pair.
 		paired[p.VF.Address] = true
+		if !n.Selection.Fabric().IsAlone(p.GPU) {
+			continue
+		}
 		e := single(n, l, p.GPU)
 		e.name, e.vf = p.Name(), &part{p.VF.Address, p.VF}
 		all = append(all, e)
 	}
 	for _, f := range n.Selection.Ours() {
-		if !paired[f.Address] {
+		if !paired[f.Address] && n.Selection.Fabric().IsAlone(f) {
 			all = append(all, single(n, l, f))
 		}
 	}
-	return all
+	return append(all, partitions(n, l)...)
 }
 
 // single returns the entry of one function.
@@ -116,10 +122,10 @@ func hold(held map[pci.Address]*entry, e *entry) {
 }
 
 // overlaps reports whether a function of e is held by a device that shares no
-// counter with e.
-func overlaps(held map[pci.Address]*entry, e *entry) bool {
+// counter with e, by which the scheduler keeps both apart.
+func overlaps(held map[pci.Address]*entry, e *entry, apart func(a, b *entry) bool) bool {
 	for _, p := range e.parts() {
-		if h := held[p.addr]; h != nil && !gpuAndPair(h, e) {
+		if h := held[p.addr]; h != nil && !apart(h, e) {
 			return true
 		}
 	}
@@ -151,8 +157,16 @@ func allocated(n *Node, a Allocated) *entry {
 		e.staysShared(n)
 		return e
 	}
-	e.vf = &part{parts[1].Address, e.present(n, &parts[1])}
-	onOffer := slices.ContainsFunc(n.Selection.Pairs(), func(p device.Pair) bool { return p.Name() == e.name })
+	var onOffer bool
+	if e.kind = device.KindOf(parts); e.kind == device.PartitionType {
+		for i := range parts[1:] {
+			e.joined = append(e.joined, part{parts[i+1].Address, e.present(n, &parts[i+1])})
+		}
+		onOffer = slices.ContainsFunc(n.Selection.Fabric().Partitions(), func(p device.Partition) bool { return p.Name() == e.name })
+	} else {
+		e.kind, e.vf = parts[0].Type, &part{parts[1].Address, e.present(n, &parts[1])}
+		onOffer = slices.ContainsFunc(n.Selection.Pairs(), func(p device.Pair) bool { return p.Name() == e.name })
+	}
 	if e.withdrawn == "" && !onOffer {
 		e.withdrawn = rule.NotOurs
 	}
@@ -180,7 +194,7 @@ func (e *entry) present(n *Node, p *device.Part) *device.Function {
 func (e *entry) leave(n *Node) {
 	switch {
 	case e.withdrawn != "":
-	case device.IsFormerPool(e.pool) != n.FormerNames, e.f != nil && e.vf == nil && e.f.Name() != e.name:
+	case device.IsFormerPool(e.pool) != n.FormerNames, e.f != nil && len(e.parts()) == 1 && e.f.Name() != e.name:
 		e.withdrawn = rule.Renamed
 	default:
 		e.withdrawn = rule.Moved
@@ -267,6 +281,7 @@ func newDevice(n *Node, e *entry) resourceapi.Device {
 	d := resourceapi.Device{Name: e.name, Attributes: attributes(n, e), Taints: taints(n, e)}
 	if e.f != nil && !isBrief(n, e) {
 		d.Capacity = capacity(n, e.f)
+		n.countGPUs(&d, e)
 		fit(&d)
 	}
 	n.Versions.addTo(&d, e)

@@ -130,7 +130,7 @@ func (n *Node) named(pool string) string {
 // they share.
 func newPool(n *Node, l *device.Layout, members []*entry) Pool {
 	slices.SortFunc(members, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), a.addr.Compare(b.addr), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(n.position(a), n.position(b)), a.addr.Compare(b.addr), cmp.Compare(a.name, b.name))
 	})
 	shared := share(n, l, members)
 	devices := make([]resourceapi.Device, len(members))

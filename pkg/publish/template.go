@@ -46,7 +46,7 @@ func Template(n *Node) map[string]Pool {
 // what one boot has made of them. Not even isolated is: it depends on the firmware's and the kernel's settings.
 func isStable(name resourceapi.QualifiedName) bool {
 	switch name {
-	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrBoundary, AttrProfile, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, AttrSharedWith, CapacityMemory:
+	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrBoundary, AttrProfile, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, AttrSharedWith, CapacityMemory, AttrFabricSize, CapacityGPUs:
 		return true
 	}
 	return false

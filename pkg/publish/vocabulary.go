@@ -29,6 +29,7 @@ func Attributes() map[resourceapi.QualifiedName]Kind {
 		AttrIsolated: Flag, AttrIOMMUBackend: Text, AttrReset: Text, AttrPCIeSwitch: Text, AttrVF: Text, AttrPF: Text,
 		AttrVFIndex: Number, AttrLinkSpeed: Number, AttrRDMA: Flag, AttrAuditSeverity: Text, AttrAuditFailed: Text,
 		AttrSharedWith: Text, AttrExclusiveDomains: Text, AttrPluginVersion: Version, AttrKataVersion: Version,
+		AttrFabricSize: Number, AttrFabricVersion: Text,
 	}
 }
 
@@ -40,7 +41,7 @@ const bars = 6
 
 // Capacities returns the names of all capacities that the driver publishes.
 func Capacities() []resourceapi.QualifiedName {
-	all := []resourceapi.QualifiedName{CapacityMemory}
+	all := []resourceapi.QualifiedName{CapacityMemory, CapacityGPUs}
 	for i := range bars {
 		all = append(all, capacityOfBAR(i))
 	}

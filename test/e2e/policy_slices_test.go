@@ -172,7 +172,7 @@ func TestPluginPublishesItsOwnAttributesOnly(t *testing.T) {
 		wantForbidden(t, err, "")
 		d.Capacity["cores"] = resourcev1.DeviceCapacity{Value: resource.MustParse("1")}
 		_, err = slices.Create(t.Context(), slice(driver, node, node, d), dryRunCreate())
-		wantForbidden(t, err, "publishes the capacities memory and bar0 to bar5 only")
+		wantForbidden(t, err, "publishes the capacities memory, gpus and bar0 to bar5 only")
 	})
 }
 

@@ -1,0 +1,283 @@
+package publish
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// A board is the GPUs of an NVLink fabric. Its set has a counter for each GPU, by its module, which all devices with that GPU consume: the
+// GPU alone, its pair, and the partitions that it is in. So the scheduler never allocates two that share a GPU, and a device needs one
+// set, however many GPUs it has.
+const (
+	boardSet     = "fabric-"
+	boardCounter = "gpu-"
+)
+
+// Attributes and the capacity of devices with GPUs of a fabric.
+const (
+	// AttrFabricSize is how many GPUs NVLink joins in the device (int): 1 for a single GPU.
+	AttrFabricSize resourceapi.QualifiedName = "fabricSize"
+	// AttrFabricVersion is the version of Fabric Manager and of NVIDIA's driver on the node, "570.172.08". The guest's driver needs the
+	// same.
+	AttrFabricVersion resourceapi.QualifiedName = "fabricVersion"
+	// CapacityGPUs is how many GPUs the device has, for quotas.
+	CapacityGPUs resourceapi.QualifiedName = "gpus"
+)
+
+// partitions returns the partitions that are on offer.
+func partitions(n *Node, l *device.Layout) []*entry {
+	var all []*entry
+	for _, p := range n.Selection.Fabric().Partitions() {
+		e := single(n, l, p.GPUs[0])
+		e.name, e.kind = p.Name(), device.PartitionType
+		for _, gpu := range p.GPUs[1:] {
+			e.joined = append(e.joined, part{gpu.Address, gpu})
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// position orders the devices of a fabric as they are best assigned; other devices come before them.
+func (n *Node) position(e *entry) int {
+	f := n.Selection.Fabric()
+	if e.joined == nil {
+		return f.Position(e.addr)
+	}
+	const singles = 1 << 10
+	return singles + slices.IndexFunc(f.Partitions(), func(p device.Partition) bool { return p.Name() == e.name })
+}
+
+// partition sets the attributes that all GPUs of a partition have, and those of the partition.
+func (s attributeSet) partition(n *Node, e *entry) {
+	shared := attributeSet{}
+	isolated, complete := true, true
+	for i, p := range e.parts() {
+		if p.f == nil {
+			complete = false
+			continue
+		}
+		own := attributeSet{}
+		own.identity(n, p.f)
+		own.topology(n, p.f)
+		own.isolation(n, &entry{addr: p.addr, f: p.f})
+		isolated = isolated && n.judgment(p.addr).Isolated
+		if i == 0 {
+			shared = own
+		}
+		maps.DeleteFunc(shared, func(name resourceapi.QualifiedName, v resourceapi.DeviceAttribute) bool {
+			return !reflect.DeepEqual(own[name], v)
+		})
+	}
+	if complete {
+		maps.Copy(s, shared)
+	}
+	s.flag(AttrIsolated, complete && isolated)
+	s.audit(n.failing(e))
+	s.text(AttrExclusiveDomains, domains(n, e))
+	s.fabric(n, e)
+}
+
+// fabric sets the attributes of a device with GPUs of a fabric.
+func (s attributeSet) fabric(n *Node, e *entry) {
+	size := n.fabricSize(e)
+	if size == 0 {
+		return
+	}
+	s.number(AttrFabricSize, size)
+	if f := n.Selection.Fabric(); f != nil {
+		s.text(AttrFabricVersion, f.Version)
+	}
+}
+
+// fabricSize returns how many GPUs of a fabric the device has.
+func (n *Node) fabricSize(e *entry) int {
+	f := n.Selection.Fabric()
+	switch {
+	case e.joined != nil:
+		return 1 + len(e.joined)
+	case e.f != nil && f != nil && f.Board != nil && f.Has(e.f):
+		return 1
+	}
+	return 0
+}
+
+// countGPUs sets the capacities of a device with GPUs of a fabric: of a partition those of all its GPUs together.
+func (n *Node) countGPUs(d *resourceapi.Device, e *entry) {
+	size := n.fabricSize(e)
+	if size == 0 {
+		return
+	}
+	if d.Capacity == nil || e.joined != nil {
+		d.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}
+	}
+	d.Capacity[CapacityGPUs] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(size), resource.DecimalSI)}
+	if e.joined == nil {
+		return
+	}
+	total := uint64(0)
+	for _, p := range e.parts() {
+		if p.f != nil {
+			size, _ := n.memory(p.f)
+			total += size
+		}
+	}
+	if total > 0 && total <= 1<<62 {
+		d.Capacity[CapacityMemory] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(total), resource.BinarySI)}
+	}
+}
+
+// boards adds the set of the node's board, if members have GPUs of it, and keeps the sets of devices that stay.
+func (s *sharing) boards(n *Node, l *device.Layout, members []*entry) {
+	sets := map[string]map[string]resourceapi.Counter{}
+	for _, e := range members {
+		for _, use := range n.boardUse(l, e) {
+			s.consumption[e] = append(s.consumption[e], use)
+			if sets[use.CounterSet] == nil {
+				sets[use.CounterSet] = map[string]resourceapi.Counter{}
+			}
+			n.addCounters(sets[use.CounterSet], use.Counters)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		s.sets = append(s.sets, resourceapi.CounterSet{Name: name, Counters: sets[name]})
+	}
+}
+
+// addCounters adds the counters of one device to its board's. There is one of each GPU, and of what is counted for quotas as much as the
+// board has.
+func (n *Node) addCounters(board, uses map[string]resourceapi.Counter) {
+	for name, c := range uses {
+		if strings.HasPrefix(name, boardCounter) {
+			board[name] = c
+		}
+	}
+	if _, counted := uses[gpusCounter]; !counted {
+		return
+	}
+	all := n.quotaOf(n.boardGPUs())
+	for _, name := range []string{gpusCounter, memoryCounter} {
+		for _, from := range []map[string]resourceapi.Counter{uses, all} { // a device that stays may have counted more than there is now
+			had, c := board[name], from[name]
+			if had.Value.Cmp(c.Value) < 0 {
+				board[name] = c
+			}
+		}
+	}
+}
+
+// boardGPUs returns the GPUs of the node's board.
+func (n *Node) boardGPUs() []*device.Function {
+	f := n.Selection.Fabric()
+	if f == nil || f.Board == nil {
+		return nil
+	}
+	var gpus []*device.Function
+	for _, p := range f.Board.Places() {
+		if gpu, ok := n.Snapshot.Function(p.Address); ok {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus
+}
+
+// quotaOf returns the counters for quotas of GPUs; nil if the node config wants none.
+func (n *Node) quotaOf(gpus []*device.Function) map[string]resourceapi.Counter {
+	if !n.Selection.QuotaCounters() || len(gpus) == 0 {
+		return nil
+	}
+	quota, memory, known := counters(gpusCounter, len(gpus)), uint64(0), true
+	for _, f := range gpus {
+		size, sure := n.Snapshot.GPUMemory(f)
+		memory, known = memory+size, known && sure
+	}
+	if known {
+		quota[memoryCounter] = resourceapi.Counter{Value: *resource.NewQuantity(int64(memory), resource.BinarySI)}
+	}
+	return quota
+}
+
+// boardUse returns what a device consumes of a board: what it did before if it stays, and else the counters of its GPUs, also of those
+// whose units its other functions belong to. It returns nil for a device that has none, or that consumed a unit's set before there was a
+// board.
+func (n *Node) boardUse(l *device.Layout, e *entry) []resourceapi.DeviceCounterConsumption {
+	if before, known := n.Consumed[Allocated{Pool: e.pool, Name: e.name}]; e.stays && known {
+		return slices.DeleteFunc(slices.Clone(before), func(c resourceapi.DeviceCounterConsumption) bool {
+			return !strings.HasPrefix(c.CounterSet, boardSet)
+		})
+	}
+	f := n.Selection.Fabric()
+	if f == nil || f.Board == nil || e.isShared() {
+		return nil
+	}
+	uses := map[string]resourceapi.Counter{}
+	for _, p := range f.Board.Places() {
+		unit := l.Unit(p.Address)
+		if slices.ContainsFunc(e.parts(), func(own part) bool { return l.Unit(own.addr) == unit }) {
+			maps.Copy(uses, counters(boardCounter+strconv.Itoa(p.Module), 1))
+		}
+	}
+	if len(uses) == 0 {
+		return nil
+	}
+	maps.Copy(uses, n.quotaOf(n.boardGPUsOf(e)))
+	return []resourceapi.DeviceCounterConsumption{{CounterSet: boardSet + f.Board.Name(), Counters: uses}}
+}
+
+// boardGPUsOf returns the GPUs of the board that a device has.
+func (n *Node) boardGPUsOf(e *entry) []*device.Function {
+	return slices.DeleteFunc(n.boardGPUs(), func(f *device.Function) bool {
+		return !slices.ContainsFunc(e.parts(), func(p part) bool { return p.addr == f.Address })
+	})
+}
+
+// onBoard reports whether the device consumes counters of a board.
+func (s *sharing) onBoard(e *entry) bool {
+	return slices.ContainsFunc(s.consumption[e], func(c resourceapi.DeviceCounterConsumption) bool { return strings.HasPrefix(c.CounterSet, boardSet) })
+}
+
+// countOneBoard reports whether two devices consume counters of the same board, in one pool, by which the scheduler keeps them apart. a is
+// published already.
+func (n *Node) countOneBoard(a, b *entry) bool {
+	set := n.boardOf(a)
+	return a.name != b.name && a.pool == b.pool && set != "" && set == n.boardOf(b)
+}
+
+// boardOf returns the set of a board that a device consumes; empty for one that consumes none.
+func (n *Node) boardOf(e *entry) string {
+	if before, known := n.Consumed[Allocated{Pool: e.pool, Name: e.name}]; e.stays && known {
+		i := slices.IndexFunc(before, func(c resourceapi.DeviceCounterConsumption) bool { return strings.HasPrefix(c.CounterSet, boardSet) })
+		if i < 0 {
+			return ""
+		}
+		return before[i].CounterSet
+	}
+	if f := n.Selection.Fabric(); f != nil && f.Board != nil && !e.isShared() && len(n.boardGPUsOf(e)) > 0 {
+		return boardSet + f.Board.Name()
+	}
+	return ""
+}
+
+// crosses reports whether a partition would need the set of a unit, because a device that stays consumes that and not the board's: a
+// partition has no room for the sets of its GPUs' units.
+func (n *Node) crosses(l *device.Layout, held map[pci.Address]*entry, e *entry) bool {
+	if e.joined == nil {
+		return false
+	}
+	for a, h := range held {
+		mate := slices.ContainsFunc(e.parts(), func(p part) bool { return l.Unit(p.addr) == l.Unit(a) })
+		if mate && !n.countOneBoard(h, e) {
+			return true
+		}
+	}
+	return false
+}
