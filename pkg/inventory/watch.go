@@ -142,6 +142,9 @@ func (w *Watcher) refresh(ctx context.Context, addrs []pci.Address, opts ...Opti
 	return now, nil
 }
 
+// ReadHost has the facts of the host read again soon, after a change of a file that no event of the kernel tells.
+func (w *Watcher) ReadHost() { w.changed.add(subject{subsystem: "host"}) }
+
 // Subscribe returns a channel that has the current snapshot at once and then
 // each new one; a slow subscriber gets the latest and misses those in between. cancel
 // ends it.

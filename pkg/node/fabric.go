@@ -143,7 +143,7 @@ func (n *Node) replay(ctx context.Context) error {
 // listed last as active and that have a GPU that a process has open. One that is left out would cut off a running VM, so the list is
 // complete, or there is none.
 func (n *Node) activePartitions(ctx context.Context) ([]int, error) {
-	snap, err := n.Parts.Inventory.Snapshot(ctx)
+	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // with the file as it is now
 	if err != nil {
 		return nil, err
 	}

@@ -117,6 +117,8 @@ type service struct {
 	refused string
 	// recovery recovers the claims of an earlier instance.
 	recovery *Recovery
+	// noFabric is why Fabric Manager could not be asked last; empty if it answered.
+	noFabric string
 	// problems of the node's config were logged last.
 	problems []rule.Verdict
 	// changes wakes the publisher and what keeps devices warm.
@@ -154,6 +156,7 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 	if err := s.openNode(ctx); err != nil {
 		return err
 	}
+	s.askFabric(ctx) // the recovery needs the active partitions
 	// Before the kubelet can call: a device that an earlier boot's tenant had must be marked first.
 	if err := s.startRecovery(ctx, g); err != nil {
 		return err
@@ -199,6 +202,7 @@ func (s *service) serve(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return s.syncStatuses(ctx) })
 	g.Go(func() error { return s.lookAtDevices(ctx) })
 	g.Go(func() error { return s.watchDisk(ctx) })
+	g.Go(func() error { return s.watchFabric(ctx) })
 	g.Go(func() error { return s.recovered(ctx, s.repair) })
 	g.Go(func() error { return s.recovered(ctx, s.provision) })
 	g.Go(func() error { return s.recovered(ctx, s.keepWarm) })
