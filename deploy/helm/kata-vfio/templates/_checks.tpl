@@ -75,9 +75,9 @@
 {{- define "kata-vfio.checkNodeConfig" -}}
 {{- $config := .Values.nodeConfig }}
 {{- if eq $config.source "Node" }}
-{{- range list "devices" "gpuSlices" "virtualFunctions" "addressPools" }}
+{{- range list "devices" "gpuSlices" "fabric" "virtualFunctions" "addressPools" }}
 {{- $value := index $config . }}
-{{- if or $value (and (eq . "devices") (kindIs "slice" $value)) }}
+{{- if or $value (and (eq . "devices") (kindIs "slice" $value)) (and (eq . "fabric") (kindIs "map" $value)) }}
 {{- fail (printf "%snodeConfig.%s is set, and nodeConfig.source is Node: plugins read /etc/kata-vfio/node.yaml of their nodes only, and would ignore it; write it there, or set nodeConfig.source to ConfigMap" (include "kata-vfio.inPool" $) .) }}
 {{- end }}
 {{- end }}
