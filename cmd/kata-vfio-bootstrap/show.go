@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
@@ -69,13 +68,6 @@ func printVerify(out *printer, p *bootstrap.Plan) {
 	out.problems(p.Problems)
 	out.steps(p.Steps, "still to run:")
 	conclude(out, p, "Run apply to fix it")
-}
-
-// notice says first how far bootstrap goes on a system that keeps none of its files.
-func notice(out *printer, p *bootstrap.Plan) {
-	if p.Notice != "" {
-		out.head(output.Yellow, strings.Join(out.wrap("! "+p.Notice, 2), "\n  ")+"\n")
-	}
 }
 
 func facts(out *printer, p *bootstrap.Plan) {
@@ -366,17 +358,6 @@ func (p *printer) wrap(text string, indent int) []string {
 		lines = append(lines, output.Wrap(line, p.width-indent)...)
 	}
 	return lines
-}
-
-// talos prints what to apply to a node of Talos, each part to be copied as it is.
-func (p *printer) talos(c *boot.TalosConfig) {
-	if c == nil {
-		return
-	}
-	p.head(output.Bold, "Schematic for the Image Factory (-o json: .talos.schematic):")
-	p.line("%s", c.Schematic)
-	p.head(output.Bold, "Machine config, for `talosctl patch mc --patch @FILE` (-o json: .talos.machineConfig):")
-	p.line("%s", c.MachineConfig)
 }
 
 // steps lists the commands that bootstrap runs, with their results, and those that the user has to run.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -13,11 +14,10 @@ import (
 const (
 	fabricPart         = "fabric"
 	vendorFabricConfig = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
-	// fabricSocket is where the plugin asks for it by default.
-	fabricSocket = "/run/kata-vfio-fabric/fabricmanager.sock"
-	// fabricModules is the map of modules.
-	fabricModules = fabric.MapFile
 )
+
+// fabricSocket returns where the plugin asks Fabric Manager by default.
+func fabricSocket() string { return strings.TrimPrefix(v1alpha1.DefaultFabricAddress, "unix:") }
 
 // fabricSettings are Fabric Manager's for partitions (NVIDIA Fabric Manager User Guide). Its API is on a socket in a directory of
 // root's: it has no password. The service decides about FABRIC_MODE_RESTART at each start.
@@ -26,7 +26,7 @@ func fabricSettings() [][2]string {
 		{"FABRIC_MODE", "1"},
 		{"FABRIC_MODE_RESTART", "0"},
 		{"STATE_FILE_NAME", "/var/lib/kata-vfio-fabric/fabricmanager.state"},
-		{"FM_CMD_UNIX_SOCKET_PATH", fabricSocket},
+		{"FM_CMD_UNIX_SOCKET_PATH", fabricSocket()},
 		{"FM_CMD_BIND_INTERFACE", "127.0.0.1"},
 	}
 }
@@ -97,10 +97,10 @@ func (n *node) fabric() {
 // fabricMap records whether a map says which GPU is where on the board. Boards of the A100 need none.
 func (n *node) fabricMap() {
 	value := "captured"
-	if _, err := n.tree.ReadAtMost(n.real(fabricModules), 1<<20); err != nil {
+	if _, err := n.tree.ReadAtMost(n.real(fabric.MapFile), 1<<20); err != nil {
 		value = "not captured; run `kata-vfio-bootstrap modules --write` while NVIDIA's driver has all GPUs"
 	}
-	n.fact(fabricPart, "map of modules", value, "/"+fabricModules)
+	n.fact(fabricPart, "map of modules", value, "/"+fabric.MapFile)
 }
 
 // withSettings returns a configuration of lines KEY=VALUE with these settings. Each line with such a key gets the value, because
