@@ -31,8 +31,8 @@ func (s *Snapshot) Boundary(f *Function) Boundary {
 	return BoundaryScheduler
 }
 
-// hasPartitions reports whether an AMD GPU has compute dies for each VF, as far as gim says it: fewer partitions than VFs are shared
-// in time.
+// hasPartitions reports whether an AMD GPU has its own compute dies for each VF, by what gim reports. With fewer partitions than VFs, VFs
+// share them in time.
 func (pf *PF) hasPartitions() bool {
 	if pf == nil || pf.Partition == "" {
 		return true

@@ -140,8 +140,8 @@ func (n *Node) replay(ctx context.Context) error {
 }
 
 // activePartitions returns the partitions that VMs may be using: those of the journal's prepared claims, and those that Fabric Manager
-// listed last as active and that have a GPU that a process has open. One that is left out would cut off a running VM, so the list is
-// complete, or there is none.
+// listed last as active and that have a GPU that a process has open. One that is left out would cut off a running VM, so an error of any
+// source is an error of the whole. Without a map of modules the journal's are all there are: no claim gets a partition then.
 func (n *Node) activePartitions(ctx context.Context) ([]int, error) {
 	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // with the file as it is now
 	if err != nil {

@@ -161,7 +161,7 @@ func TestPartitionsNeedAllTheirGPUs(t *testing.T) {
 	}
 }
 
-// TestGPUsOfFabric are ordered as they are best given away, and are alone only with a partition of their own.
+// TestGPUsOfFabric: GPUs come in the order that keeps halves of the board whole, and one is offered alone only if it has a partition of its own.
 func TestGPUsOfFabric(t *testing.T) {
 	s := hgx(t)
 	l := fabrictest.H100()

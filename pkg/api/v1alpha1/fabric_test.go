@@ -23,7 +23,7 @@ func TestFabricHasDefaults(t *testing.T) {
 	}
 }
 
-// TestFabricIsValidated refuses what can't work, and says why.
+// TestFabricIsValidated: the error of each value that can't work names the field and the reason.
 func TestFabricIsValidated(t *testing.T) {
 	for text, want := range map[string]string{
 		`{address: "tcp:127.0.0.1:6666", client: FMPM, program: /opt/fmpm}`: "",

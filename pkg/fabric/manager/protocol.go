@@ -24,7 +24,7 @@ const (
 	ExitRefused = 1 // Fabric Manager or its library answered with another code than success: Answer.Code
 	ExitRequest = 2 // the request is wrong; nothing was called
 	ExitLibrary = 3 // the library can't be loaded, or the program has no support for it; nothing was called
-	ExitAnswer  = 4 // the library answered what can't be, such as more partitions than there is room for
+	ExitAnswer  = 4 // the library's answer is impossible, such as more partitions than the API has room for
 )
 
 // Request is what the helper reads from standard input, as JSON.
