@@ -38,15 +38,15 @@ func readRules(own []string) (*rule.Catalogue, error) {
 	for _, name := range own {
 		files, err := ruleFiles(name)
 		if err != nil {
-			return nil, command.Usagef("--rules: %w", err)
+			return nil, command.Usagef("your own rules: %w", err)
 		}
 		for _, file := range files {
 			content, err := readRuleFile(file)
 			if err != nil {
-				return nil, command.Usagef("--rules: %w", err)
+				return nil, command.Usagef("your own rules: %w", err)
 			}
 			if err := all.AddOwn(file, content); err != nil {
-				return nil, command.Usagef("--rules: %w", err)
+				return nil, command.Usagef("your own rules: %w", err)
 			}
 		}
 	}

@@ -139,7 +139,7 @@ func TestRulesTest(t *testing.T) {
 		"no such state":           {[]string{rules, "--root", root, "--expect", "ORG-001=bad"}, exitUsage, `--expect "ORG-001=bad": want ID=STATE with one of the states [fail error`},
 		"nothing to judge":        {[]string{rules, "--expect", "ORG-001=pass"}, exitUsage, "--expect needs --root"},
 		"no file":                 {nil, exitUsage, "want a file of rules"},
-		"a missing file":          {[]string{"/nowhere.yaml"}, exitUsage, "--rules: stat /nowhere.yaml: no such file or directory"},
+		"a missing file":          {[]string{"/nowhere.yaml"}, exitUsage, "your own rules: stat /nowhere.yaml: no such file or directory"},
 		"a directory without any": {[]string{t.TempDir()}, exitUsage, "has no .yaml or .yml file"},
 		"a wrong rule":            {[]string{writeRules(t, strings.Replace(ownRules, "high", "huge", 1))}, exitUsage, "own.yaml: line 4: ORG-001: severity: want one of"},
 	} {
