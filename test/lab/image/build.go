@@ -92,11 +92,11 @@ func (b *build) bothRoots(ctx context.Context) error {
 		if err := b.findKernel(); err != nil {
 			return err
 		}
-		b.progress.step("building vfio modules with cdev, iommufd, netdevsim and labvgpu for %s", b.kernel)
+		b.progress.step("building vfio modules with cdev, iommufd, netdevsim, labvgpu and labids for %s", b.kernel)
 		if err := b.unpackSource(ctx); err != nil {
 			return fmt.Errorf("unpack the kernel's source: %w", err)
 		}
-		if err := errors.Join(b.buildNetdevsim(ctx), b.buildVGPU(ctx)); err != nil {
+		if err := errors.Join(b.buildNetdevsim(ctx), b.buildVGPU(ctx), b.buildIDs(ctx)); err != nil {
 			return err
 		}
 		return b.buildVFIO(ctx)

@@ -20,7 +20,7 @@ const CacheVariable = "KATA_VFIO_LAB_CACHE"
 
 // source is what an image depends on: how it is built.
 //
-//go:embed build.go recipe.go kernel.go vfio.go netdevsim.go vgpu.go modules.go rootfs.go vfio vgpu
+//go:embed build.go recipe.go kernel.go vfio.go netdevsim.go vgpu.go ids.go modules.go rootfs.go vfio vgpu ids
 var source embed.FS
 
 // cached is the place of this source's image.

@@ -39,6 +39,7 @@ func (b *build) layModules(ctx context.Context) error {
 		b.copyBuilt(vfioDir, IOMMUFD),
 		b.copyBuilt(vgpuDir, Legacy),
 		b.copyBuilt(netdevsimDir, baseLayer),
+		b.copyBuilt(idsDir, baseLayer),
 	); err != nil {
 		return fmt.Errorf("copy modules: %w", err)
 	}

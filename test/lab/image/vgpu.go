@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -15,29 +16,29 @@ var vgpuFiles embed.FS
 const vgpuDir = "/build/vgpu"
 
 // arrangeVGPU lays labvgpu's sources, which are this project's, into a directory of the tools root.
-func (b *build) arrangeVGPU(dir string) error {
-	if err := os.MkdirAll(filepath.Join(b.tools(), dir), 0o755); err != nil {
-		return err
-	}
-	for _, name := range []string{"Makefile", "labvgpu.c"} {
-		text, err := vgpuFiles.ReadFile("vgpu/" + name)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(b.tools(), dir, name), text, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (b *build) arrangeVGPU(dir string) error { return b.arrange(vgpuFiles, "vgpu", dir) }
 
 // buildVGPU builds labvgpu for the legacy variant; it lies under vgpuDir afterwards.
 func (b *build) buildVGPU(ctx context.Context) error {
 	if err := b.arrangeVGPU(vgpuDir); err != nil {
 		return fmt.Errorf("arrange the sources of labvgpu: %w", err)
 	}
-	if _, err := b.chroot(ctx, b.tools(), "make", "-C", "/lib/modules/"+b.kernel+"/build", "M="+vgpuDir, "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"); err != nil {
-		return fmt.Errorf("build labvgpu: %w", err)
+	return b.makeModules(ctx, vgpuDir)
+}
+
+// arrange lays a module's sources into a directory of the tools root.
+func (b *build) arrange(sources embed.FS, folder, dir string) error {
+	of, err := fs.Sub(sources, folder)
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(filepath.Join(b.tools(), dir), of)
+}
+
+// makeModules builds what arrange has laid there.
+func (b *build) makeModules(ctx context.Context, dir string) error {
+	if _, err := b.chroot(ctx, b.tools(), "make", "-C", "/lib/modules/"+b.kernel+"/build", "M="+dir, "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"); err != nil {
+		return fmt.Errorf("build the modules of %s: %w", dir, err)
 	}
 	return nil
 }
