@@ -10,13 +10,15 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"time"
 )
 
 // addDynamic adds the dynamic programs, the libraries that they load when they run, and all that these need: the dynamic
-// linker and libraries of this host, each at its path here. Such an image is for this host's processor.
+// linker and libraries of this host, each at its path here. The libraries that they load lie beside the C library, where the
+// linker looks in any case: an image has no cache of other directories. Such an image is for this host's processor.
 func (r *request) addDynamic(programs map[string][]program) error {
 	if len(r.dynamic) == 0 {
 		return nil
@@ -26,6 +28,7 @@ func (r *request) addDynamic(programs map[string][]program) error {
 	}
 	arch := slices.Collect(maps.Keys(programs))[0]
 	needed := map[string]string{} // files of this host, by their paths in the image
+	home := ""                    // the C library's directory
 	for _, p := range slices.Sorted(maps.Keys(r.dynamic)) {
 		file := r.dynamic[p]
 		linker, err := interpreter(file)
@@ -40,11 +43,17 @@ func (r *request) addDynamic(programs map[string][]program) error {
 			}
 			for _, l := range libraries {
 				needed[l] = l
+				if strings.HasPrefix(path.Base(l), "libc.") {
+					home = path.Dir(l)
+				}
 			}
 		}
 	}
 	for _, l := range r.libraries {
-		needed[l] = l
+		if home == "" {
+			return fmt.Errorf("no program needs a C library, which library %s would lie beside", l)
+		}
+		needed[path.Join(home, path.Base(l))] = l
 	}
 	for _, p := range slices.Sorted(maps.Keys(needed)) {
 		content, err := os.ReadFile(needed[p])
@@ -81,10 +90,10 @@ func interpreter(file string) (string, error) {
 }
 
 // list returns the paths of the libraries that a program or a library needs, as the dynamic linker finds them.
-func list(linker, file string) ([]string, error) {
+func list(linker, of string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, linker, "--list", file).CombinedOutput()
+	out, err := exec.CommandContext(ctx, linker, "--list", of).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
 	}
@@ -92,13 +101,13 @@ func list(linker, file string) ([]string, error) {
 	for line := range strings.Lines(string(out)) {
 		// "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f...)"; the kernel's own has no path.
 		_, found, ok := strings.Cut(line, " => ")
-		path, _, _ := strings.Cut(strings.TrimSpace(found), " (")
+		file, _, _ := strings.Cut(strings.TrimSpace(found), " (")
 		switch {
 		case !ok:
-		case path == "not found":
+		case file == "not found":
 			return nil, fmt.Errorf("this host lacks one: %s", strings.TrimSpace(line))
 		default:
-			all = append(all, path)
+			all = append(all, file)
 		}
 	}
 	return all, nil

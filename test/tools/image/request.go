@@ -38,7 +38,7 @@ func parse(args []string, w io.Writer) (*request, error) {
 		func(text string) error { return put(r.labels, text) })
 	flags.Func("dynamic", "a `PATH=PROGRAM` of a dynamic program, which brings this host's dynamic linker and libraries; may be given again",
 		func(text string) error { return put(r.dynamic, text) })
-	flags.Func("library", "a `file` of this host that a dynamic program loads when it runs; may be given again",
+	flags.Func("library", "a `file` of this host that a dynamic program loads when it runs, for the C library's directory; may be given again",
 		func(file string) error { r.libraries = append(r.libraries, file); return nil })
 	flags.BoolVar(&r.oci, "oci", false,
 		"write an OCI archive with compressed layers, for registries; PATH=PROGRAM,PROGRAM then is for several processors")

@@ -21,6 +21,10 @@ metadata:
     pod-security.kubernetes.io/enforce: privileged
 `
 
+// renderedFor is the oldest Kubernetes that the chart takes: without it, helm says the version that it was compiled with, which the chart may
+// refuse. The objects are the same for each that it takes.
+const renderedFor = "1.36.6"
+
 const kustomization = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [install.yaml]
@@ -53,7 +57,7 @@ func (r *request) render(ctx context.Context, chart string) ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(home)
-	cmd := exec.CommandContext(ctx, r.helm, "template", packageName, chart, "--namespace", "kata-vfio-system", "--include-crds") //nolint:gosec // who runs this says which helm
+	cmd := exec.CommandContext(ctx, r.helm, "template", packageName, chart, "--namespace", "kata-vfio-system", "--include-crds", "--kube-version", renderedFor) //nolint:gosec // who runs this says which helm
 	cmd.Env = []string{"HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

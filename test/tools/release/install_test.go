@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -72,6 +74,54 @@ func TestManifestAndKustomizationHaveTheSameObjects(t *testing.T) {
 	if diff := cmp.Diff(all, kustomized); diff != "" {
 		t.Errorf("the objects differ (-manifest +kustomization):\n%s", diff)
 	}
+}
+
+// TestKustomizationOfCheckoutIsTheRelease runs the command of deploy/kustomize in a checkout: its kustomization has the bytes of a release.
+func TestKustomizationOfCheckoutIsTheRelease(t *testing.T) {
+	helm := newHelm(t)
+	r := request{tree: tree, helm: helm}
+	released, err := r.render(t.Context(), filepath.Join(tree, "deploy/helm/kata-vfio"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkout, dir := t.TempDir(), filepath.Join(tree, "deploy/kustomize")
+	if err := errors.Join(
+		os.CopyFS(filepath.Join(checkout, "deploy/helm"), os.DirFS(filepath.Join(tree, "deploy/helm"))), os.CopyFS(filepath.Join(checkout, "deploy/kustomize"), os.DirFS(dir)),
+	); err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendering := regexp.MustCompile(`(?m)^helm template .*$`).FindString(string(readme))
+	sh := exec.CommandContext(t.Context(), "sh", "-ec", rendering)
+	sh.Dir = checkout
+	sh.Env = []string{"HOME=" + t.TempDir(), "PATH=" + filepath.Dir(helm) + ":" + os.Getenv("PATH")}
+	if out, err := sh.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", rendering, err, out)
+	}
+	var is struct{ Resources []string }
+	content, err := os.ReadFile(filepath.Join(checkout, "deploy/kustomize/kustomization.yaml"))
+	if err := errors.Join(err, yaml.Unmarshal(content, &is)); err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for _, resource := range is.Resources {
+		content, err := os.ReadFile(filepath.Join(checkout, "deploy/kustomize", resource))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, content...)
+	}
+	if diff := cmp.Diff(system+string(released), string(all)); diff != "" {
+		t.Errorf("the kustomization differs (-release +checkout):\n%s", diff)
+	}
+	ignored, err := os.ReadFile(filepath.Join(tree, ".gitignore"))
+	if err != nil || !strings.Contains(string(ignored), "\n/deploy/kustomize/install.yaml\n") {
+		t.Errorf("git does not ignore the rendering: %v", err)
+	}
+	t.Logf("%d lines", bytes.Count(all, []byte("\n")))
 }
 
 // checkObjects holds the manifest to what kubectl takes in one go, and to the images of the version.

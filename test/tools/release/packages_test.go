@@ -28,7 +28,7 @@ func installed() []string {
 		"/usr/share/kata-vfio/crio/51-kata-vfio-nic-runtime-rs.conf", "/usr/share/kata-vfio/crio/51-kata-vfio-nic.conf",
 		"/usr/share/kata-vfio/kata/50-kata-gpu-hotplug.toml", "/usr/share/kata-vfio/kata/50-kata-gpu-runtime-rs.toml",
 		"/usr/share/kata-vfio/kata/50-kata-gpu.toml", "/usr/share/kata-vfio/kata/50-kata-vfio-runtime-rs.toml",
-		"/usr/share/kata-vfio/kata/50-kata-vfio.toml", "/usr/share/man/man8/show.8.gz",
+		"/usr/share/kata-vfio/kata/50-kata-vfio.toml", "/usr/share/kata-vfio/kata/60-numa.toml", "/usr/share/man/man8/show.8.gz",
 	}
 }
 

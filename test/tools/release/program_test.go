@@ -128,6 +128,7 @@ func TestCommandLineThatIsWrongIsRefused(t *testing.T) {
 	for want, args := range map[string][]string{
 		"unexpected argument":      {"-programs", "p", "-o", "o", "-version", "1.2.3", "more"},
 		"flag -programs":           {"-o", "o", "-version", "1.2.3"},
+		"-chart-only takes no":     {"-chart-only", "-programs", "p", "-o", "o", "-version", "1.2.3"},
 		"flag -o":                  {"-programs", "p", "-version", "1.2.3"},
 		`version "1.2"`:            {"-programs", "p", "-o", "o", "-version", "1.2"},
 		`version "v1.2.3"`:         {"-programs", "p", "-o", "o", "-version", "v1.2.3"},

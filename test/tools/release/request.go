@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -25,7 +26,9 @@ type request struct {
 	bare     []string
 	helm     string // the command that renders the chart, or empty
 	dev      bool
-	log      io.Writer // gets what is done now; nil for none
+	// chartOnly is a request for the chart, and with helm its manifest, of a tree as it is: nothing is compiled for it.
+	chartOnly bool
+	log       io.Writer // gets what is done now; nil for none
 }
 
 // parse reads a command line. What is wrong with it is in the error alone; its help goes to w.
@@ -41,6 +44,7 @@ func parse(args []string, w io.Writer) (*request, error) {
 	flags.Func("bare", "a `program` that is released as a file of its own too, for scripts that fetch it; may be given again",
 		func(name string) error { r.bare = append(r.bare, name); return nil })
 	flags.StringVar(&r.helm, "helm", "", "the `command` helm, to write the chart as a manifest for kubectl, too")
+	flags.BoolVar(&r.chartOnly, "chart-only", false, "write the chart, and its manifest with -helm, without any programs")
 	flags.BoolVar(&r.dev, "dev", false, "take programs of a tree with changes that are in no commit")
 	if err := commandline.Parse(flags, "release -programs DIRECTORY -version VERSION -o DIRECTORY [flags]", args, w); err != nil {
 		return nil, err
@@ -50,7 +54,9 @@ func parse(args []string, w io.Writer) (*request, error) {
 
 func (r *request) validate() error {
 	switch {
-	case r.programs == "":
+	case r.chartOnly && r.programs != "":
+		return errors.New("-chart-only takes no -programs: without them there is no commit to name")
+	case r.programs == "" && !r.chartOnly:
 		return errors.New("the flag -programs is missing: the directory of the programs")
 	case r.output == "":
 		return errors.New("the flag -o is missing: the directory to write to")
@@ -60,6 +66,9 @@ func (r *request) validate() error {
 
 // Run makes all files, then their checksums, and says what it made.
 func (r *request) Run(ctx context.Context, stdout io.Writer) error {
+	if r.chartOnly {
+		return r.writeCharts(ctx, source{version: r.version, time: time.Unix(0, 0).UTC()})
+	}
 	programs, err := load(r.programs)
 	if err != nil {
 		return err
