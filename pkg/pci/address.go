@@ -101,13 +101,11 @@ func appendHex(b []byte, n uint32, digits int) []byte {
 }
 
 // Compare orders by domain, bus, device, function. It suits slices.SortFunc.
-func (a Address) Compare(b Address) int {
-	return cmp.Or(
-		cmp.Compare(a.Domain, b.Domain),
-		cmp.Compare(a.Bus, b.Bus),
-		cmp.Compare(a.Device, b.Device),
-		cmp.Compare(a.Function, b.Function),
-	)
+func (a Address) Compare(b Address) int { return cmp.Compare(a.number(), b.number()) }
+
+// number returns the address as one number, because a node's functions are found by binary searches.
+func (a Address) number() uint64 {
+	return uint64(a.Domain)<<24 | uint64(a.Bus)<<16 | uint64(a.Device)<<8 | uint64(a.Function)
 }
 
 // SameSlot reports whether a and b have one device number. They are functions of one physical device then; a card whose

@@ -236,6 +236,19 @@ func (f *FS) lockedText(a pci.Address, name string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
+// productBytes is how much is read of vital product data. The device returns four bytes at a time, and its identity comes first.
+const productBytes = 1 << 10
+
+// ProductData returns the beginning of the vital product data of the function at a; nothing if it has none. The device takes time for each
+// word, and may never answer (drivers/pci/vpd.c pci_vpd_read): then the error is [ErrLocked].
+func (f *FS) ProductData(a pci.Address) ([]byte, error) {
+	data, err := f.lockedFile(a, "vpd", productBytes)
+	if err != nil {
+		return nil, f.absent(a, err)
+	}
+	return data, nil
+}
+
 // lockedFile reads the first n bytes of such an attribute by its path, which takes fewer system calls than by a Dir.
 func (f *FS) lockedFile(a pci.Address, name string, n int) ([]byte, error) {
 	path := FunctionPath(a) + "/" + name

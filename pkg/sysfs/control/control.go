@@ -38,7 +38,7 @@ type Reader interface {
 	ReadString(path string) (string, error)
 }
 
-// Its methods return nil if the kernel accepted the write, a [*WriteError] if it refused, and a [*StuckError] if it did
+// Control writes to the kernel. Its methods return nil if the kernel accepted the write, a [*WriteError] if it refused, and a [*StuckError] if it did
 // not answer in time. If the context ended before the write began, nothing was written, and the error wraps the
 // context's cause. All methods may be repeated.
 type Control struct {
@@ -215,6 +215,8 @@ func attributeHint(name string, errno unix.Errno) string {
 		return numVFsHint(errno)
 	case "current_vgpu_type":
 		return vgpuTypeHint(errno)
+	case "exec_quantum_ms", "preempt_timeout_us", "sched_priority", "vram_quota":
+		return xeHint(errno)
 	}
 	return ""
 }
@@ -266,11 +268,24 @@ func resetMethodHint(errno unix.Errno) string {
 func vgpuTypeHint(errno unix.Errno) string {
 	switch errno {
 	case unix.EIO:
-		return "NVIDIA's driver could not make the vGPU: a MIG-backed type needs a GPU instance; the kernel's log says more"
+		return "NVIDIA's driver failed: a MIG-backed type needs a GPU instance; the kernel's log says more"
 	case unix.EPERM, unix.EBUSY:
 		return "a VM still has the vGPU"
 	case unix.EINVAL:
 		return "the type does not fit beside the other vGPUs of the GPU"
+	}
+	return ""
+}
+
+// xeHint explains what Documentation/ABI/testing/sysfs-driver-intel-xe-sriov says of the errors.
+func xeHint(errno unix.Errno) string {
+	switch errno {
+	case unix.EINVAL:
+		return "driver xe does not take this value: choose another in gpuSlices in the node config"
+	case unix.EPERM:
+		return "this GPU does not let driver xe change the value: leave it out of gpuSlices in the node config"
+	case unix.EIO:
+		return "the GPU's firmware refuses the value; the kernel's log says more: choose a smaller one in gpuSlices in the node config, or leave it out"
 	}
 	return ""
 }

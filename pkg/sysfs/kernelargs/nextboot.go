@@ -88,15 +88,48 @@ func (s *Sources) Read(f Files) []Line {
 		all = append(all, commandLine(env, settings.Value(variable))...)
 	}
 	for _, name := range s.Entries {
-		for _, line := range directives(name, f.Text(name), Keywords()) {
-			all = append(all, commandLine(env, []Line{line})...)
-		}
+		all = append(all, entryLines(env, name, f.Text(name))...)
 	}
 	for _, name := range s.Lines {
 		all = append(all, numbered(name, f.Text(name))...)
 	}
 	for _, name := range s.Quoted {
 		all = append(all, quoted(name, f.Text(name))...)
+	}
+	return all
+}
+
+// LoadedFile is a file that a boot loader reads when it boots, with the lines that its command lines are from.
+type LoadedFile struct {
+	Path  string
+	Parts []Line
+}
+
+// Loaded returns the files with command lines that boot loaders read themselves. Tools write most of them, from settings that the
+// next boot does not read.
+func (s *Sources) Loaded(f Files) []LoadedFile {
+	env := s.environment(f)
+	var all []LoadedFile
+	add := func(name string, parts []Line) {
+		if len(parts) > 0 {
+			all = append(all, LoadedFile{name, parts})
+		}
+	}
+	for _, name := range s.Entries {
+		add(name, entryLines(env, name, f.Text(name)))
+	}
+	add(firmwareConfig, numbered(firmwareConfig, f.Text(firmwareConfig)))
+	for _, name := range s.Quoted {
+		add(name, quoted(name, f.Text(name)))
+	}
+	return all
+}
+
+// entryLines returns the command lines of a file of entries.
+func entryLines(env *Settings, name, text string) []Line {
+	var all []Line
+	for _, line := range directives(name, text, Keywords()) {
+		all = append(all, commandLine(env, []Line{line})...)
 	}
 	return all
 }

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"golang.org/x/sys/unix"
+
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // A refusedProbe is the error of a driver's own probe function. After it, the kernel tries the next driver, unlike after

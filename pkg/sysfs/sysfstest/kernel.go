@@ -136,6 +136,8 @@ type Kernel struct {
 	removed   map[pci.Address]*os.File // directories of removed functions, see keepInode
 	host      host
 	script    script
+
+	wedges wedges
 }
 
 // New returns a node in a temporary directory of the test: an IOMMU, remapped

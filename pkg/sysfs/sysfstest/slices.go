@@ -18,6 +18,9 @@ type VGPUType struct {
 	Name string
 	// GiB is the memory of one vGPU, and Max how many fit on a GPU. All vGPUs of a GPU have one size.
 	GiB, Max int
+	// MIG says that each vGPU needs a GPU instance, of which the GPU has Instances. The type is on the list without one, too.
+	MIG       bool
+	Instances int
 }
 
 // vgpuHost is NVIDIA's driver with vGPUs on the VFs of one GPU: what creatable_vgpu_types lists shrinks with each vGPU, and a type
@@ -56,6 +59,7 @@ func (h *vgpuHost) files(a pci.Address, pf *pci.Address) []File {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.now, a) // a boot, or new VFs
+	h.k.unwedge(a)
 	return []File{
 		{Name: currentType, Content: "0", Store: func(value string) (string, error) { return h.store(a, value) }},
 		{Name: creatableTypes, Content: h.creatable()},
@@ -72,11 +76,17 @@ func (h *vgpuHost) store(a pci.Address, value string) (string, error) {
 	_, has := h.now[a]
 	i := slices.IndexFunc(h.types, func(t VGPUType) bool { return t.ID == id && h.fits(t) })
 	switch {
+	case h.k.isWedged(a):
+		h.mu.Unlock()
+		return "", unix.EBUSY
 	case id == 0:
 		delete(h.now, a)
 	case has, i < 0:
 		h.mu.Unlock()
 		return "", unix.EINVAL
+	case h.types[i].MIG && len(h.now) >= h.types[i].Instances:
+		h.mu.Unlock()
+		return "", unix.EIO
 	default:
 		h.now[a] = h.types[i]
 	}
@@ -86,6 +96,35 @@ func (h *vgpuHost) store(a pci.Address, value string) (string, error) {
 		h.k.SetFile(vf, creatableTypes, list)
 	}
 	return value, nil
+}
+
+// wedges are VFs on NVIDIA's driver that take no type until the VFs are made again.
+type wedges struct {
+	mu  sync.Mutex
+	vfs map[pci.Address]bool
+}
+
+// WedgeVGPU wedges a VF, as a VM can that is killed while it starts (kernel/hypeman, lib/devices/GPU.md): the driver takes no type for it,
+// and does not end the vGPU, until the VFs of its GPU are made again.
+func (k *Kernel) WedgeVGPU(vf pci.Address) {
+	k.wedges.mu.Lock()
+	defer k.wedges.mu.Unlock()
+	if k.wedges.vfs == nil {
+		k.wedges.vfs = map[pci.Address]bool{}
+	}
+	k.wedges.vfs[vf] = true
+}
+
+func (k *Kernel) isWedged(vf pci.Address) bool {
+	k.wedges.mu.Lock()
+	defer k.wedges.mu.Unlock()
+	return k.wedges.vfs[vf]
+}
+
+func (k *Kernel) unwedge(vf pci.Address) {
+	k.wedges.mu.Lock()
+	defer k.wedges.mu.Unlock()
+	delete(k.wedges.vfs, vf)
 }
 
 // fits reports whether another vGPU of the type fits on the GPU.
