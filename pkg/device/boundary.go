@@ -20,33 +20,36 @@ const (
 )
 
 // Boundary returns the boundary of f, which is of the snapshot. It is a vendor's word, and no measurement. A VF of a card of which
-// nothing is known has the weakest.
+// nothing is known has the weakest. So has a vGPU with a MIG-backed type: a GPU instance may have several vGPUs, which share its engines in
+// time, and neither the type's name nor the VF says whether one is alone there.
 func (s *Snapshot) Boundary(f *Function) Boundary {
 	if f.VF == nil {
 		return BoundaryDevice
 	}
-	if pf, ok := s.Function(f.VF.PF); ok && f.Type == GPUVF && isPartitioned(pf.Vendor, pf.Device) && pf.PF.hasPartitions() {
+	if pf, ok := s.Function(f.VF.PF); ok && f.Type == GPUVF && isPartitioned(pf.Vendor, pf.Device) && pf.hasPartitions() {
 		return BoundaryHardware
 	}
 	return BoundaryScheduler
 }
 
 // hasPartitions reports whether an AMD GPU has its own compute dies for each VF, by what gim reports. With fewer partitions than VFs, VFs
-// share them in time.
-func (pf *PF) hasPartitions() bool {
-	if pf == nil || pf.Partition == "" {
-		return true
+// share them in time. A gim that does not report them has divided the GPU all the same, because it makes several VFs in a partition
+// mode only; of VFs that another driver made, nothing is known.
+func (f *Function) hasPartitions() bool {
+	if f.PF == nil || f.Driver != "gim" {
+		return false
 	}
-	compute, _, _ := strings.Cut(pf.Partition, "/")
+	vfs := f.PF.NumVFs
+	compute, _, _ := strings.Cut(f.PF.Partition, "/")
 	switch compute {
 	case "SPX":
-		return pf.NumVFs <= 1
+		return vfs <= 1
 	case "DPX":
-		return pf.NumVFs <= 2
+		return vfs <= 2
 	case "TPX":
-		return pf.NumVFs <= 3
+		return vfs <= 3
 	case "QPX":
-		return pf.NumVFs <= 4
+		return vfs <= 4
 	}
 	return true // CPX: each die is a partition
 }

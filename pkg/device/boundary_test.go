@@ -17,7 +17,21 @@ func sliced(t *testing.T, vendor, id pci.ID, class pci.Class, vfs int) (s *devic
 		},
 		{Address: addr(t, "0000:13:02.0"), Vendor: vendor, Class: class, Type: device.Classify(class, "", false, true), VF: &device.VF{PF: addr(t, "0000:13:00.1")}},
 	}}
+	if vendor == 0x1002 {
+		s.Functions[0].Driver = "gim"
+	}
 	return s, &s.Functions[0], &s.Functions[1]
+}
+
+// TestBoundaryWithoutGIM: only gim divides the GPU before it makes VFs.
+func TestBoundaryWithoutGIM(t *testing.T) {
+	for _, driver := range []string{"", "vfio-pci", "amdgpu"} {
+		s, pf, vf := sliced(t, 0x1002, 0x74a1, 0x120000, 8)
+		pf.Driver = driver
+		if got := s.Boundary(vf); got != device.BoundaryScheduler {
+			t.Errorf("PF on driver %q: got %q, want %q", driver, got, device.BoundaryScheduler)
+		}
+	}
 }
 
 func TestBoundary(t *testing.T) {

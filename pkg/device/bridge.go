@@ -26,9 +26,28 @@ func isBridge(class pci.Class, header pci.HeaderType) bool {
 }
 
 // IsNVSwitch reports whether the function is one of the switches between the GPUs of an NVIDIA board, by the id table of
-// NVIDIA's driver nvidia-nvswitch (nvswitch_pci_table in kernel-open/nvidia/linux_nvswitch.c).
+// NVIDIA's driver nvidia-nvswitch (nvswitch_pci_table in kernel-open/nvidia/linux_nvswitch.c), or manages such switches.
 func (f *Function) IsNVSwitch() bool {
-	return f.Vendor == pci.VendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
+	return f.ManagesSwitches() || f.Vendor == pci.VendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
+}
+
+// SwitchManager is what the vital product data of a ConnectX function say, on a node with GPUs whose NVSwitches have no PCI functions: the
+// host reaches those through ConnectX functions of the board. To their IDs and class, they are NICs.
+type SwitchManager struct {
+	Manages bool `json:"manages"`
+	// Unread says why the data can't be read; empty if they were.
+	Unread string `json:"unread,omitempty"`
+}
+
+// ManagesSwitches reports whether the function is known to manage the NVSwitches of its board. A tenant that has it can join any of its GPUs.
+func (f *Function) ManagesSwitches() bool { return f.Manager != nil && f.Manager.Manages }
+
+// MayManageSwitches returns why nobody knows whether the function manages NVSwitches, as a phrase; empty if that is known.
+func (f *Function) MayManageSwitches() string {
+	if f.Manager == nil || f.Manager.Unread == "" {
+		return ""
+	}
+	return "it may manage the NVSwitches of the GPUs: its vital product data, which would tell, can't be read (" + f.Manager.Unread + ")"
 }
 
 // IsOnNVLink reports whether the function is an NVSwitch, or a GPU that may be connected to one: cards with a display have
@@ -37,6 +56,8 @@ func (f *Function) IsOnNVLink() bool {
 	return f.IsNVSwitch() || f.Vendor == pci.VendorNVIDIA && f.Type == GPU && f.Class.Sub() == pci.Class3D
 }
 
-// IsSwitchPart reports whether the function is the endpoint of a switch or of a non-transparent bridge. A tenant that has it
+// IsSwitchPart reports whether the function is the endpoint of a switch or of a non-transparent bridge, or manages switches. A tenant that has it
 // can reach other tenants' devices behind it.
-func (f *Function) IsSwitchPart() bool { return f.Class.Base() == pci.BaseBridge && !f.IsBridge() }
+func (f *Function) IsSwitchPart() bool {
+	return f.ManagesSwitches() || f.Class.Base() == pci.BaseBridge && !f.IsBridge()
+}

@@ -100,10 +100,15 @@ func TestFormerNames(t *testing.T) {
 		want []string
 	}{
 		"accelerator": {device.Function{Type: device.Accelerator, Address: at}, []string{"accelerator", "other"}},
-		"its VF":      {device.Function{Type: device.Accelerator, Address: at, VF: &device.VF{}}, []string{"accelerator", "other"}},
+		"its VF":      {device.Function{Type: device.Accelerator, Address: at, VF: &device.VF{}}, []string{"accelerator", "other", "vf"}},
 		"its PF":      {device.Function{Type: device.Accelerator, Address: at, PF: &device.PF{}}, []string{"accelerator", "pf"}},
 		"NIC's VF":    {device.Function{Type: device.VFType, Address: at, VF: &device.VF{}}, []string{"vf"}},
-		"GPU's VF":    {device.Function{Type: device.GPUVF, Address: at, VF: &device.VF{}}, []string{"gpuvf"}},
+		"GPU's VF":    {device.Function{Type: device.GPUVF, Address: at, VF: &device.VF{}}, []string{"gpuvf", "vf"}},
+		"GPU":         {device.Function{Type: device.GPU, Address: at, PF: &device.PF{}}, []string{"gpu"}},
+		"NVMe":        {device.Function{Type: device.NVMe, Address: at}, []string{"nvme"}},
+		"NVMe's VF":   {device.Function{Type: device.NVMe, Address: at, VF: &device.VF{}}, []string{"nvme", "vf"}},
+		"NVMe's PF":   {device.Function{Type: device.NVMe, Address: at, PF: &device.PF{}}, []string{"nvme", "pf"}},
+		"other's VF":  {device.Function{Type: device.Other, Address: at, VF: &device.VF{}}, []string{"other", "vf"}},
 		"other":       {device.Function{Type: device.Other, Address: at}, []string{"other"}},
 	} {
 		var got []string

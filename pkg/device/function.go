@@ -139,6 +139,9 @@ type Function struct {
 	// change over a reboot and are never stored as identity.
 	Group *int `json:"iommuGroup,omitempty"`
 
+	// Manager is set for the ConnectX functions of a node with GPUs whose NVSwitches such functions manage, VFs excepted.
+	Manager *SwitchManager `json:"switchManager,omitempty"`
+
 	PF *PF `json:"sriov,omitempty"` // set when the function is a PF
 	VF *VF `json:"-"`               // set when the function is a VF
 
@@ -259,22 +262,26 @@ func (f *Function) onLink() bool {
 // "gpu-0000-3b-00-0".
 func (f *Function) Name() string { return string(f.Type) + "-" + f.Address.Label() }
 
-// HasName reports whether name is the function's device name, or the one that earlier versions gave it. Claims that were
+// HasName reports whether name is the function's device name, or one that earlier versions gave it. Claims that were
 // allocated by that name keep it.
 func (f *Function) HasName(name string) bool {
-	former := f.formerType()
-	return name == f.Name() || former != "" && name == string(former)+"-"+f.Address.Label()
+	return name == f.Name() || slices.ContainsFunc(f.formerTypes(), func(t Type) bool { return name == string(t)+"-"+f.Address.Label() })
 }
 
-// formerType returns the type that earlier versions gave the function, which had no accelerators; empty if it is the same.
-func (f *Function) formerType() Type {
+// formerTypes returns the types that earlier versions gave the function. They had no types for accelerators and for VFs of
+// other devices than NICs: every VF was of type [VFType], and a PF of type [PFType] unless it was a GPU.
+func (f *Function) formerTypes() []Type {
 	switch {
-	case f.Type != Accelerator:
-		return ""
-	case f.PF != nil:
-		return PFType
+	case f.VF != nil && f.Type == Accelerator:
+		return []Type{Other, VFType}
+	case f.VF != nil && f.Type != VFType:
+		return []Type{VFType}
+	case f.PF != nil && (f.Type == Accelerator || f.Type == NVMe):
+		return []Type{PFType}
+	case f.Type == Accelerator:
+		return []Type{Other}
 	}
-	return Other
+	return nil
 }
 
 // CanReset reports whether the kernel offers the reset method for f.

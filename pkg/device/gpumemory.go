@@ -9,9 +9,11 @@ import (
 // model is a vendor and device id.
 type model struct{ vendor, device pci.ID }
 
-// gpuGiB is the memory of data-centre and workstation GPUs in GiB, by their ids (https://pci-ids.ucw.cz, and the vendors' data
+// gpuGiB is the memory of data-center and workstation GPUs in GiB, by their ids (https://pci-ids.ucw.cz, and the vendors' data
 // sheets). A GPU's BARs don't say it: they are a power of two, and often larger or much smaller. Models that share an id and differ
 // in memory are not listed.
+//
+//nolint:funlen // a table
 func gpuGiB(id model) uint64 {
 	const nvidia, amd, intel = pci.VendorNVIDIA, pci.VendorAMD, pci.VendorIntel
 	switch id {

@@ -1,8 +1,6 @@
 package device
 
 import (
-	"fmt"
-
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -17,7 +15,7 @@ func (f *Function) StaysOnHost() string {
 	case isQuickAssistPF(f.Vendor, f.Device):
 		return "it is a QuickAssist PF, whose driver loads the firmware and sets the services of all its VFs; Intel passes its VFs only"
 	case f.Driver == "xe" && f.PF != nil && f.PF.NumVFs > 0:
-		return fmt.Sprintf("driver xe shares it among %d VFs, which have memory and time of the GPU from that driver only", f.PF.NumVFs)
+		return "driver xe shares it among its VFs, which have memory and time of the GPU from that driver only"
 	}
 	return ""
 }

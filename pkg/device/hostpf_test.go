@@ -23,7 +23,7 @@ func TestPFStaysOnHost(t *testing.T) {
 		"QuickAssist C62x":                  {device.Function{Vendor: intel, Device: 0x37c8, PF: &device.PF{}}, "QuickAssist"},
 		"its VF with an id of its own":      {device.Function{Vendor: intel, Device: 0x4941, VF: &device.VF{}}, ""},
 		"the id of another vendor":          {device.Function{Vendor: amd, Device: 0x4940}, ""},
-		"Intel's GPU on xe with VFs":        {device.Function{Vendor: intel, Device: 0x56c0, Driver: "xe", PF: &device.PF{NumVFs: 7}}, "7 VFs"},
+		"Intel's GPU on xe with VFs":        {device.Function{Vendor: intel, Device: 0x56c0, Driver: "xe", PF: &device.PF{NumVFs: 7}}, "shares it among its VFs"},
 		"Intel's GPU on xe without VFs":     {device.Function{Vendor: intel, Device: 0x56c0, Driver: "xe", PF: &device.PF{}}, ""},
 		"Intel's GPU on xe without SR-IOV":  {device.Function{Vendor: intel, Device: 0x56c0, Driver: "xe"}, ""},
 		"NIC with VFs, which others refuse": {device.Function{Vendor: intel, Device: 0x158b, Driver: "i40e", PF: &device.PF{NumVFs: 7}}, ""},

@@ -37,18 +37,19 @@ func (p *Partition) Name() string {
 }
 
 func partitionName(of []pci.Address) string {
-	name := partitionPrefix + strconv.Itoa(len(of))
+	words := []string{partitionPrefix + strconv.Itoa(len(of))}
 	if haveBuses(of) {
 		domain, _, _ := strings.Cut(of[0].Label(), "-")
-		name += "-" + domain
+		words = append(words, domain)
 		for _, a := range of {
-			name += fmt.Sprintf("-%02x", a.Bus)
+			words = append(words, fmt.Sprintf("%02x", a.Bus))
 		}
 	} else {
 		for _, a := range of {
-			name += "-" + a.Label()
+			words = append(words, a.Label())
 		}
 	}
+	name := strings.Join(words, "-")
 	if len(name) > longestName {
 		return ""
 	}
@@ -71,7 +72,7 @@ func parsePartition(name string) (parts []Part, is bool, err error) {
 	count, rest, _ := strings.Cut(rest, "-")
 	n, err := strconv.Atoi(count)
 	fields := strings.Split(rest, "-")
-	bad := fmt.Errorf("device name %q: want gpu-x<number>-<domain>-<bus>-<bus>...", name)
+	bad := fmt.Errorf("device name %q: want gpu-x<number>-<domain>-<bus>-<bus> with a bus for each GPU", name)
 	if err != nil || n < 2 || len(fields) != n+1 && len(fields) != 4*n {
 		return nil, true, bad
 	}
@@ -99,6 +100,8 @@ type FabricFacts struct {
 	// State is what Fabric Manager answered last, and Modules the map that bootstrap captured, as their files have them; empty if there
 	// are none.
 	State, Modules string
+	// Unread says why one of the two files could not be read, such as an error of the disk; empty if that did not happen.
+	Unread string
 	// Product is the machine's name in its firmware (DMI). Driver is the version of NVIDIA's kernel driver, which is that of Fabric
 	// Manager. Both are empty if they are unknown, and on a node without the two files.
 	Product, Driver string

@@ -93,10 +93,17 @@ func (s *Snapshot) Function(addr pci.Address) (*Function, bool) {
 	return &s.Functions[i], true
 }
 
-// from returns the index of the first function at addr or above. Unlike a
-// comparison of slices it copies no functions, which are large.
+// from returns the index of the first function at addr or above.
 func (s *Snapshot) from(addr pci.Address) int {
-	return sort.Search(len(s.Functions), func(i int) bool { return s.Functions[i].Address.Compare(addr) >= 0 })
+	i, _ := Index(s.Functions, addr)
+	return i
+}
+
+// Index returns the index of the function at an address among functions in order of address, or where it would be. Unlike
+// slices.BinarySearchFunc it copies no functions, which are large.
+func Index(functions []Function, addr pci.Address) (i int, found bool) {
+	i = sort.Search(len(functions), func(i int) bool { return functions[i].Address.Compare(addr) >= 0 })
+	return i, i < len(functions) && functions[i].Address == addr
 }
 
 // Group returns the IOMMU group with the number.
