@@ -246,7 +246,7 @@ func wrongRequests(t *testing.T, built nvfm.Built) {
 		`{"call":"list","address":"unix:/s"}`:                                                           "timeoutMs is missing",
 		`{"call":"erase","address":"unix:/s","timeoutMs":9}`:                                            `call "erase" is none of the helper's`,
 		`{"call":"list","address":"/s","timeoutMs":9}`:                                                  `address "/s" of Fabric Manager begins with none of unix:, tcp: and vsock:`,
-		`{"call":"list","address":"unix:s","timeoutMs":9}`:                                              `address "unix:s" of Fabric Manager has a relative path`,
+		`{"call":"list","address":"unix:s","timeoutMs":9}`:                                              `address "unix:s" of Fabric Manager does not name a socket by its absolute path`,
 		`{"call":"list","address":"unix:/` + strings.Repeat("s", 107) + `","timeoutMs":9}`:              "must have 1 to 107 bytes",
 		`{"call":"list","address":"tcp:localhost","timeoutMs":9}`:                                       "has no port",
 		`{"call":"list","address":"unix:/s","timeoutMs":9,"id":1}`:                                      "call list takes no id and ids",

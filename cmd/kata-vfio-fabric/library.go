@@ -61,11 +61,11 @@ func refused(function string, code C.int) manager.Answer {
 }
 
 func (l *library) connect(r *manager.Request) C.int {
-	kind, rest, err := manager.SplitAddress(r.Address)
+	kind, rest, err := fabric.SplitAddress(r.Address)
 	if err != nil { // Check has refused it
 		return -1
 	}
-	kinds := map[string]C.uint32_t{manager.TCP: C.ADDRESS_INET, manager.Unix: C.ADDRESS_UNIX, manager.VSock: C.ADDRESS_VSOCK}
+	kinds := map[string]C.uint32_t{fabric.TCP: C.ADDRESS_INET, fabric.Unix: C.ADDRESS_UNIX, fabric.VSock: C.ADDRESS_VSOCK}
 	address := C.CString(rest)
 	defer C.free(unsafe.Pointer(address))
 	return C.library_connect(&l.functions, address, kinds[kind], C.uint32_t(r.TimeoutMS), &l.handle)

@@ -110,10 +110,14 @@ func TestMapOfAnotherMachine(t *testing.T) {
 		"the same":        {"HGX", nil, ""},
 		"unknown product": {"", nil, ""},
 		"another product": {"DGX", nil, `the map of modules is of a "HGX", and this machine is a "DGX"`},
-		"a GPU is gone": {"HGX", func(p []fabric.Present) []fabric.Present { return p[1:] },
-			"the map of modules has module 1 at 0000:86:00.0, where this node has no GPU of NVIDIA"},
-		"another GPU": {"HGX", func(p []fabric.Present) []fabric.Present { p[2].Serial = "cd"; return p },
-			"the map of modules has the GPU with serial number ab at 0000:87:00.0, and now cd is there"},
+		"a GPU is gone": {
+			"HGX", func(p []fabric.Present) []fabric.Present { return p[1:] },
+			"the map of modules has module 1 at 0000:86:00.0, where this node has no GPU of NVIDIA",
+		},
+		"another GPU": {
+			"HGX", func(p []fabric.Present) []fabric.Present { p[2].Serial = "cd"; return p },
+			"the map of modules has the GPU with serial number ab at 0000:87:00.0, and now cd is there",
+		},
 		"a serial number that can't be read": {"HGX", func(p []fabric.Present) []fabric.Present { p[2].Serial = ""; return p }, ""},
 	} {
 		gpus := present(m)

@@ -90,7 +90,7 @@ func ParseValue(s string) (id int, modules []int, ok bool) {
 	if err != nil || !closed {
 		return 0, nil, false
 	}
-	for _, field := range strings.Split(list, ", ") {
+	for field := range strings.SplitSeq(list, ", ") {
 		m, err := strconv.Atoi(field)
 		if err != nil {
 			return 0, nil, false
@@ -98,6 +98,19 @@ func ParseValue(s string) (id int, modules []int, ok bool) {
 		modules = append(modules, m)
 	}
 	return id, modules, Value(id, modules) == s
+}
+
+// ParsePartition returns the partition of a text of [Value], with modules alone, and false for another text.
+func ParsePartition(s string) (*Partition, bool) {
+	id, modules, ok := ParseValue(s)
+	if !ok {
+		return nil, false
+	}
+	p := &Partition{ID: id}
+	for _, m := range modules {
+		p.GPUs = append(p.GPUs, GPU{Module: m})
+	}
+	return p, true
 }
 
 func joinModules(modules []int) string {
@@ -108,6 +121,15 @@ func joinModules(modules []int) string {
 	return strings.Join(texts, ", ")
 }
 
+// String returns the numbers and modules of all: "3 (modules 1, 3) and 4 (modules 2, 4)".
+func (l List) String() string {
+	texts := make([]string, len(l))
+	for i := range l {
+		texts[i] = l[i].String()
+	}
+	return strings.Join(texts, " and ")
+}
+
 // Active returns the active partitions.
 func (l List) Active() List {
 	return slices.DeleteFunc(slices.Clone(l), func(p Partition) bool { return !p.Active })
@@ -116,6 +138,15 @@ func (l List) Active() List {
 // With returns the partition of exactly these modules, which are in order; nil if there is none.
 func (l List) With(modules []int) *Partition {
 	i := slices.IndexFunc(l, func(p Partition) bool { return slices.Equal(p.Modules(), modules) })
+	if i < 0 {
+		return nil
+	}
+	return &l[i]
+}
+
+// Numbered returns the partition with the number; nil if there is none.
+func (l List) Numbered(id int) *Partition {
+	i := slices.IndexFunc(l, func(p Partition) bool { return p.ID == id })
 	if i < 0 {
 		return nil
 	}

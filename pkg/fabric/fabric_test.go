@@ -3,6 +3,7 @@ package fabric_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
@@ -12,6 +13,13 @@ import (
 func active(p fabric.Partition) fabric.Partition {
 	p.Active = true
 	return p
+}
+
+// with returns a list of one GPU, changed.
+func with(change func(*fabric.GPU)) fabric.List {
+	l := fabric.List{fabrictest.Partition(1, 1)}
+	change(&l[0].GPUs[0])
+	return l
 }
 
 // TestLists refuses each list that can't be right, and no other.
@@ -40,6 +48,11 @@ func TestLists(t *testing.T) {
 		{"the same GPUs twice", fabric.List{fabrictest.Partition(3, 1, 3), fabrictest.Partition(4, 3, 1)}, "partitions 3 and 4 have the same GPUs (modules 1, 3)"},
 		{"active ones that overlap", fabric.List{active(fabrictest.Partition(3, 1, 3)), active(fabrictest.Partition(7, 1))}, "partitions 3 and 7 are active, and both have module 1"},
 		{"a negative number", fabric.List{fabrictest.Partition(-1, 1)}, "partition -1 has 1 GPUs, and the API has room for 1 to 16"},
+		{"a text longer than the API's", with(func(g *fabric.GPU) { g.UUID = strings.Repeat("x", 81) }), "partition 1 has values of module 1 that the API can't have"},
+		{"a text for a terminal", with(func(g *fabric.GPU) { g.UUID = "\x1b[2J" }), "partition 1 has values of module 1 that the API can't have"},
+		{"a long address", with(func(g *fabric.GPU) { g.Address = strings.Repeat("0", 33) }), "partition 1 has values of module 1 that the API can't have"},
+		{"fewer than no links", with(func(g *fabric.GPU) { g.Links = -1 }), "partition 1 has values of module 1 that the API can't have"},
+		{"the API's longest texts", with(func(g *fabric.GPU) { g.UUID, g.Address = strings.Repeat("x", 80), strings.Repeat("0", 32) }), ""},
 		{"a module that no board has", fabric.List{fabrictest.Partition(1, 4294)}, "partition 1 has module 4294"},
 	} {
 		err := tt.list.Check()
@@ -102,5 +115,25 @@ func TestCodeError(t *testing.T) {
 	err.Code = -17
 	if got, want := err.Error(), "Fabric Manager answers activate with -17: its log (/var/log/fabricmanager.log) says why"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestSameReason ignores what changes with each call, and nothing else.
+func TestSameReason(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"", "", true},
+		{"", "no socket", false},
+		{"no socket", "no  socket", true},
+		{"pid 4711 at 09:00:01: refused", "pid 12 at 09:00:11: refused", true},
+		{"at 0x7fe01c: refused", "at 0x9: refused", true},
+		{"pid 4711: refused", "pid 4711: no such file", false},
+		{"answers list with FM_ST_IN_USE", "answers list with FM_ST_TIMEOUT", false},
+	} {
+		if got := fabric.SameReason(c.a, c.b); got != c.want {
+			t.Errorf("SameReason(%q, %q) = %t, want %t", c.a, c.b, got, c.want)
+		}
 	}
 }

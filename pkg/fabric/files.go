@@ -6,19 +6,88 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 )
 
-// Files of a node, below its root: the map that bootstrap captured, and what Fabric Manager answered last.
+// Files of a node, below its root: the map that bootstrap captured, what Fabric Manager answered last, and the version of NVIDIA's driver,
+// which is that of Fabric Manager, too.
 const (
-	MapFile   = "var/lib/kata-vfio/fabric/modules.json"
-	StateFile = "var/lib/kata-vfio/fabric/state.json"
+	MapFile     = "var/lib/kata-vfio/fabric/modules.json"
+	StateFile   = "var/lib/kata-vfio/fabric/state.json"
+	VersionFile = "sys/module/nvidia/version"
 )
 
 // State is what Fabric Manager answered last. It is kept when Fabric Manager goes away: the partitions are there still.
 type State struct {
 	Partitions List `json:"partitions"`
-	// Away says why Fabric Manager can't be asked now; empty if it answered.
+	// Version is that of NVIDIA's driver when they were listed; empty if it is unknown. Another version may have other numbers.
+	Version string `json:"version,omitempty"`
+	// Away says why Fabric Manager can't be asked now, or why no claim may get a partition; empty if neither.
 	Away string `json:"away,omitempty"`
+	// Start is the start of Fabric Manager after which the GPUs that no claim had were marked for a reset.
+	Start Start `json:"start,omitzero"`
+	// Wrong are the partitions that are active because Fabric Manager took the number of another one for theirs, and that are to end.
+	Wrong List `json:"wrong,omitempty"`
+}
+
+// Start identifies a start of Fabric Manager by what the node shows of it.
+type Start struct {
+	// Boot is the boot of the node.
+	Boot string `json:"boot"`
+	// Socket is the inode of the API's socket, and when it was made; empty for an API by TCP or vsock, and while there is no socket.
+	Socket string `json:"socket,omitempty"`
+}
+
+// Is reports whether a later look shows no other start.
+func (s Start) Is(later Start) bool {
+	return s.Boot == later.Boot && (s.Socket == later.Socket || later.Socket == "")
+}
+
+// Begun notes the start that an answer is of. A socket that is missing for a moment is none of another start.
+func (s *State) Begun(start Start) {
+	if start.Socket == "" && start.Boot == s.Start.Boot {
+		start.Socket = s.Start.Socket
+	}
+	s.Start = start
+}
+
+// Answered notes what Fabric Manager listed, with the version of NVIDIA's driver. While a wrong partition is active, Away stays.
+func (s *State) Answered(l List, version string) {
+	var wrong List
+	for _, p := range s.Wrong {
+		if now := l.With(p.Modules()); now != nil && now.Active {
+			wrong = append(wrong, *now) // by its number as it is now
+		}
+	}
+	s.Wrong = wrong
+	s.Partitions, s.Version = l, version
+	switch {
+	case len(s.Wrong) == 0:
+		s.Wrong, s.Away = nil, ""
+	case s.Away == "":
+		s.Away = s.Wrong.wrong()
+	}
+}
+
+// wrong says that these partitions are active by mistake.
+func (l List) wrong() string {
+	return fmt.Sprintf("active is %s, which no claim has: Fabric Manager took the number of another partition for it after a restart, and it could not be ended yet", l)
+}
+
+// SameReason reports whether two texts that say why Fabric Manager can't be asked differ at most in words with digits. Those change with each
+// call: process IDs, times, counters.
+func SameReason(a, b string) bool {
+	words := func(text string) []string {
+		all := strings.Fields(text)
+		for i, word := range all {
+			if strings.ContainsAny(word, "0123456789") {
+				all[i] = "0"
+			}
+		}
+		return all
+	}
+	return slices.Equal(words(a), words(b))
 }
 
 // Parse reads a file of the node strictly.

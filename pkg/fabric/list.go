@@ -1,6 +1,9 @@
 package fabric
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // ListError says why a list of Fabric Manager's can't be right, so that nothing of it is used.
 type ListError struct{ Text string }
@@ -58,9 +61,23 @@ func (p *Partition) check() error {
 		if g.Module < 0 || g.Module > maxModule {
 			return listError("partition %d has module %d", p.ID, g.Module)
 		}
+		if !isText(g.UUID, mostUUID) || !isText(g.Address, mostAddress) || min(g.Links, g.MaxLinks, g.LineRate) < 0 {
+			return listError("partition %d has values of module %d that the API can't have", p.ID, g.Module)
+		}
 		seen[g.Module] = true
 	}
 	return nil
+}
+
+// The lengths of texts in the API (FM_UUID_BUFFER_SIZE and FM_DEVICE_PCI_BUS_ID_BUFFER_SIZE).
+const (
+	mostUUID    = 80
+	mostAddress = 32
+)
+
+// isText reports whether a text has only printable characters of ASCII, and at most so many: it is stored, and shown on terminals.
+func isText(text string, most int) bool {
+	return len(text) <= most && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // maxModule is the highest place on a board that is believed: A100 boards go to 16.

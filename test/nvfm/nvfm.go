@@ -1,6 +1,6 @@
 // Package nvfm builds a stub of NVIDIA's libnvfm.so.1 and the helper program that loads it. The stub has the library's
 // functions, compares the sizes and versions of structures as fabric partitions' callers must have them, and has a file
-// in place of Fabric Manager.
+// in place of Fabric Manager. Without [Variable] it asks the scripted Fabric Manager of a node (test/e2e/node/fabric-manager).
 //
 // Each line of the file is one of these:
 //
@@ -17,6 +17,8 @@
 package nvfm
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,42 +52,53 @@ type Built struct {
 	Helper, Library string
 }
 
-// Build compiles the helper and the stub into a directory of the test. A machine without a C compiler fails the test:
-// scripts/setup.sh installs one.
+// Build is Compile into a directory of the test. What fails, fails the test.
 func Build(t testing.TB) Built {
 	t.Helper()
-	dir := t.TempDir()
-	b := Built{Helper: filepath.Join(dir, "kata-vfio-fabric"), Library: filepath.Join(dir, "libnvfm.so.1")}
-	source := filepath.Join(root(t), "test/nvfm/testdata/stub.c")
-	compile(t, exec.CommandContext(t.Context(), "cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", b.Library, source))
-	helper := exec.CommandContext(t.Context(), "go", "build", "-o", b.Helper, "./cmd/kata-vfio-fabric")
-	helper.Dir, helper.Env = root(t), append(os.Environ(), "CGO_ENABLED=1")
-	compile(t, helper)
-	return b
-}
-
-func compile(t testing.TB, cmd *exec.Cmd) {
-	t.Helper()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd, err, out)
-	}
-}
-
-// root returns the directory of go.mod.
-func root(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
+	b, err := Compile(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
+	return b
+}
+
+// Compile compiles the helper and the stub into a directory. It needs a C compiler, which scripts/setup.sh installs, and
+// a working directory in this tree.
+func Compile(ctx context.Context, dir string) (Built, error) {
+	root, err := root()
+	if err != nil {
+		return Built{}, err
+	}
+	b := Built{Helper: filepath.Join(dir, "kata-vfio-fabric"), Library: filepath.Join(dir, "libnvfm.so.1")}
+	source := filepath.Join(root, "test/nvfm/testdata/stub.c")
+	if err := compile(exec.CommandContext(ctx, "cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", b.Library, source)); err != nil {
+		return Built{}, err
+	}
+	helper := exec.CommandContext(ctx, "go", "build", "-o", b.Helper, "./cmd/kata-vfio-fabric")
+	helper.Dir, helper.Env = root, append(os.Environ(), "CGO_ENABLED=1")
+	return b, compile(helper)
+}
+
+func compile(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// root returns the directory of go.mod.
+func root() (string, error) {
+	begin, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := begin; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
+			return dir, nil
 		}
 		if filepath.Dir(dir) == dir {
-			t.Fatal("no directory above the test has a go.mod")
+			return "", fmt.Errorf("no directory above %s has a go.mod", begin)
 		}
-		dir = filepath.Dir(dir)
 	}
 }
 
@@ -93,7 +106,7 @@ func root(t testing.TB) string {
 func Write(t testing.TB, state string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "state")
-	if err := os.WriteFile(name, []byte(state), 0o600); err != nil { //nolint:forbidigo // a file of a test, not of sysfs
+	if err := os.WriteFile(name, []byte(state), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return name

@@ -87,6 +87,17 @@ func (m *Manager) Active() []int {
 	return ids
 }
 
+// Listed returns its list with these partitions active, and no other ones.
+func (m *Manager) Listed(active ...int) fabric.List {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := slices.Clone(m.list)
+	for i := range l {
+		l[i].Active = slices.Contains(active, l[i].ID)
+	}
+	return l
+}
+
 // Changes returns the calls so far that change something: "activate 3".
 func (m *Manager) Changes() []string {
 	m.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/program"
 )
 
 // defaultAddress is where fmpm connects without --hostname.
@@ -68,18 +69,18 @@ func (f *FMPM) change(ctx context.Context, call fabric.Call, ids []int, args ...
 	if err != nil {
 		return err
 	}
-	if text := said(out); text != "" {
+	if text := program.Said(out); text != "" {
 		return fmt.Errorf("ask Fabric Manager to %s: fmpm ended with success, and it is unknown whether there was any%s", call, text)
 	}
 	return nil
 }
 
 func (f *FMPM) call(ctx context.Context, call fabric.Call, args ...string) ([]byte, error) {
-	kind, rest, err := SplitAddress(f.Address)
+	kind, rest, err := fabric.SplitAddress(f.Address)
 	if err != nil {
 		return nil, err
 	}
-	if kind != TCP {
+	if kind != fabric.TCP {
 		return nil, fmt.Errorf("fmpm connects by TCP alone, and the address of Fabric Manager is %s: use the client %s", f.Address, Program)
 	}
 	ctx, cancel := limited(ctx, call)
@@ -87,29 +88,29 @@ func (f *FMPM) call(ctx context.Context, call fabric.Call, args ...string) ([]by
 	if rest != defaultAddress { // fmpm before 1.0.1 has no other
 		args = append([]string{"--hostname", strings.TrimSuffix(rest, ":6666")}, args...)
 	}
-	e, err := program{path: f.Program}.run(ctx, nil, args...)
+	e, err := program.Program{Path: f.Program}.Run(ctx, nil, args...)
 	if err != nil {
 		return nil, fmt.Errorf("ask Fabric Manager to %s: %w", call, err)
 	}
-	if e.code == 0 {
-		return e.stdout, nil
+	if e.Code == 0 {
+		return e.Stdout, nil
 	}
 	return nil, f.failure(call, e)
 }
 
 // printed is the code in what fmpm prints of an error.
-var printed = regexp.MustCompile(`fmReturn: (-\d+)\b`) //nolint:gochecknoglobals // a constant that Go can't write as one
+var printed = regexp.MustCompile(`fmReturn: (-\d+)\b`)
 
 // failure returns the error of an exit code other than 0. The code of Fabric Manager is negative, and the kernel keeps its
 // last 8 bits. Where fmpm prints the code too, they must agree.
-func (f *FMPM) failure(call fabric.Call, e *ended) error {
-	code := fabric.Code(e.code - 256)
-	if m := printed.FindSubmatch(e.stdout); m != nil && string(m[1]) != strconv.Itoa(int(code)) {
-		return fmt.Errorf("ask Fabric Manager to %s: exit code %d of fmpm stands for %d%s", call, e.code, code, said(e.stdout))
+func (f *FMPM) failure(call fabric.Call, e *program.Ended) error {
+	code := fabric.Code(e.Code - 256)
+	if m := printed.FindSubmatch(e.Stdout); m != nil && string(m[1]) != strconv.Itoa(int(code)) {
+		return fmt.Errorf("ask Fabric Manager to %s: exit code %d of fmpm stands for %d%s", call, e.Code, code, program.Said(e.Stdout))
 	}
 	// Codes go to -29. What is less is fmpm's own, such as that of a wrong option, or a shell's.
 	if code < -29 {
-		return fmt.Errorf("ask Fabric Manager to %s: exit code %d of fmpm is none of Fabric Manager%s%s", call, e.code, said(e.stdout), e.stderr)
+		return fmt.Errorf("ask Fabric Manager to %s: exit code %d of fmpm is none of Fabric Manager%s%s", call, e.Code, program.Said(e.Stdout), program.Said(e.Stderr))
 	}
 	return &fabric.CodeError{Call: call, Code: code}
 }
@@ -143,7 +144,7 @@ func parseFMPM(out []byte) (fabric.List, error) {
 		return nil, err
 	}
 	if from.Count == nil || *from.Count != len(from.Partitions) {
-		return nil, fmt.Errorf("it has %d partitions, and numPartitions is another number or missing", len(from.Partitions))
+		return nil, fmt.Errorf("numPartitions is missing, or not the number of its partitions, %d", len(from.Partitions))
 	}
 	list := fabric.List{}
 	for i := range from.Partitions {

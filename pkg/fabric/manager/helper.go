@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/program"
 )
 
 // CallLimit is the longest that a call may take, whatever the context allows. A board's links train within seconds, and
@@ -70,7 +73,7 @@ func (h *Helper) call(ctx context.Context, r *Request) (*Answer, error) {
 	}
 	ctx, cancel := limited(ctx, r.Call)
 	defer cancel()
-	e, err := program{path: h.Program, env: h.Env}.run(ctx, stdin, h.Args...)
+	e, err := program.Program{Path: h.Program, Env: h.Env}.Run(ctx, stdin, h.Args...)
 	if err != nil {
 		return nil, fmt.Errorf("ask Fabric Manager to %s: %w", r.Call, err)
 	}
@@ -83,23 +86,33 @@ func (h *Helper) call(ctx context.Context, r *Request) (*Answer, error) {
 
 // limited returns a context that ends at the call's limit, if not before.
 func limited(ctx context.Context, call fabric.Call) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("Fabric Manager did not answer %s within %s", call, CallLimit))
+	return context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("no answer of Fabric Manager to %s within %s", call, CallLimit))
 }
 
 // answerOf reads what the helper left behind. Its exit code and its answer must agree: what is there otherwise is not the
 // helper.
-func answerOf(e *ended, call fabric.Call) (*Answer, error) {
+func answerOf(e *program.Ended, call fabric.Call) (*Answer, error) {
 	var a Answer
-	if err := json.Unmarshal(e.stdout, &a); err != nil {
-		return nil, fmt.Errorf("ask Fabric Manager to %s: exit code %d of %s, and no answer: %w%s", call, e.code, Program, err, e.stderr)
+	if err := json.Unmarshal(e.Stdout, &a); err != nil {
+		return nil, fmt.Errorf("ask Fabric Manager to %s: exit code %d of %s, and no answer: %w%s", call, e.Code, Program, err, program.Said(e.Stderr))
 	}
 	switch {
-	case e.code == ExitSuccess && a.Code == 0 && a.Error == "":
+	case e.Code == ExitSuccess && a.Code == 0 && a.Error == "":
 		return &a, nil
-	case e.code == ExitRefused && a.Code != 0:
+	case e.Code == ExitRefused && a.Code != 0:
 		return nil, &fabric.CodeError{Call: call, Code: fabric.Code(a.Code)}
 	case a.Error != "":
-		return nil, fmt.Errorf("ask Fabric Manager to %s: %s", call, a.Error)
+		return nil, fmt.Errorf("ask Fabric Manager to %s: %s", call, words(a.Error))
 	}
-	return nil, fmt.Errorf("ask Fabric Manager to %s: exit code %d of %s does not fit its answer %q", call, e.code, Program, e.stdout[:min(len(e.stdout), mostNoise)])
+	return nil, fmt.Errorf("ask Fabric Manager to %s: exit code %d of %s does not fit its answer %q", call, e.Code, Program, program.Beginning(e.Stdout))
+}
+
+// words returns a text of the helper, which may have the library's and Fabric Manager's words, as a part of a sentence.
+func words(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(string(program.Beginning([]byte(text))), ""))
 }

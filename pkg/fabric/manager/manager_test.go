@@ -98,6 +98,23 @@ func TestHelperIsAsked(t *testing.T) {
 	}
 }
 
+// TestProgramsHaveNoEnvironment unless one is given: a variable of the plugin's could have the loader take another library.
+func TestProgramsHaveNoEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("LD_PRELOAD_OF_TEST", "x")
+	for name, m := range map[string]fabric.Manager{
+		"helper": &manager.Helper{Program: script(t, `/usr/bin/env >`+dir+`/env; echo '{"code":0}'`), Address: "unix:/s"},
+		"fmpm":   &manager.FMPM{Program: script(t, `/usr/bin/env >`+dir+`/env`), Address: "tcp:127.0.0.1:6666"},
+	} {
+		if err := m.Activate(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, dir, "env"); got == "" || strings.Contains(got, "LD_PRELOAD_OF_TEST") {
+			t.Errorf("the environment of %s is %q, want none of the plugin's", name, got)
+		}
+	}
+}
+
 func read(t *testing.T, dir, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, name))
@@ -154,6 +171,15 @@ func gone(pid int) bool {
 	return false
 }
 
+// TestLongWordsAreCut: what the helper says is stored, and shown on terminals.
+func TestLongWordsAreCut(t *testing.T) {
+	m := &manager.Helper{Address: "unix:/s", Program: script(t, `printf '{"code":0,"error":"\\u001b[2J'; head -c 900000 /dev/zero | tr '\0' x; printf '"}'; exit 3`)}
+	_, err := m.Partitions(t.Context())
+	if err == nil || len(err.Error()) > 2000 || !strings.Contains(err.Error(), "list:  [2Jxxx") {
+		t.Errorf("got %.100v, want a short text without control characters", err)
+	}
+}
+
 // TestMissingProgram names the program, and has no code of Fabric Manager.
 func TestMissingProgram(t *testing.T) {
 	for _, m := range []fabric.Manager{
@@ -193,8 +219,8 @@ func TestFMPMLists(t *testing.T) {
 // TestFMPMListsThatCannotBe refuses lists of which something is missing: no ID is not ID 0.
 func TestFMPMListsThatCannotBe(t *testing.T) {
 	for list, want := range map[string]string{
-		`{}`:                   "numPartitions is another number or missing",
-		`{"numPartitions": 1}`: "numPartitions is another number or missing",
+		`{}`:                   "numPartitions is missing, or not the number",
+		`{"numPartitions": 1}`: "numPartitions is missing, or not the number",
 		`Failed`:               "invalid character",
 		`{"numPartitions": 1, "partitionInfo": [{"isActive": 0, "numGpus": 1, "gpuInfo": [{"physicalId": 1}]}]}`:                                                       "no partitionId",
 		`{"numPartitions": 1, "partitionInfo": [{"partitionId": 0, "numGpus": 1, "gpuInfo": [{"physicalId": 1}]}]}`:                                                    "no isActive",

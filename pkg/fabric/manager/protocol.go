@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 )
@@ -72,7 +71,7 @@ type Unsupported struct {
 
 // Check returns what is wrong with a request. A request without fault is safe to pass to the library.
 func (r *Request) Check() error {
-	if _, _, err := SplitAddress(r.Address); err != nil {
+	if _, _, err := fabric.SplitAddress(r.Address); err != nil {
 		return err
 	}
 	if r.TimeoutMS == 0 {
@@ -122,32 +121,4 @@ func checkIDs(ids []int) error {
 		seen[id] = true
 	}
 	return nil
-}
-
-// The kinds of addresses of Fabric Manager's API.
-const (
-	Unix  = "unix"
-	TCP   = "tcp"
-	VSock = "vsock"
-)
-
-// SplitAddress returns the kind of an address and what the library takes for it.
-func SplitAddress(address string) (kind, rest string, err error) {
-	kind, rest, _ = strings.Cut(address, ":")
-	// The library has 256 bytes for it, and the kernel 108 for the path of a socket; both end with a zero.
-	most := 255
-	if kind == Unix {
-		most = 107
-	}
-	switch {
-	case kind != Unix && kind != TCP && kind != VSock:
-		return "", "", fmt.Errorf("address %q of Fabric Manager begins with none of unix:, tcp: and vsock:", address)
-	case rest == "" || len(rest) > most || strings.ContainsRune(rest, 0):
-		return "", "", fmt.Errorf("address %q of Fabric Manager must have 1 to %d bytes after %q, and no zero byte", address, most, kind+":")
-	case kind == Unix && rest[0] != '/':
-		return "", "", fmt.Errorf("address %q of Fabric Manager has a relative path", address)
-	case kind != Unix && !strings.Contains(rest, ":"):
-		return "", "", fmt.Errorf("address %q of Fabric Manager has no port", address)
-	}
-	return kind, rest, nil
 }

@@ -142,6 +142,7 @@ func newResult(raw types.Result) (*Result, error) {
 		}
 		out.Addresses = append(out.Addresses, prefix.String())
 		gateway, _ := netip.AddrFromSlice(ip.Gateway) // zero if there is none
+		// net.IP may keep an IPv4 address in 16 bytes, which netip takes for an IPv4-mapped IPv6 address.
 		switch gateway = gateway.Unmap(); {
 		case prefix.Addr().Is4() && !v4.IsValid():
 			v4 = gateway

@@ -63,6 +63,7 @@ func (m *Attacher) podSpace(at string) (*namespace, error) {
 		s.close()
 		return nil, err
 	}
+	// Device and inode identify a namespace (namespaces(7)).
 	if os.SameFile(node, pod) {
 		s.close()
 		return nil, errors.New("it is the node's own: a pod with hostNetwork can't have a physical endpoint")
@@ -78,6 +79,7 @@ func openIn(root, at string) (*os.File, error) {
 		return nil, err
 	}
 	defer dir.Close() //nolint:errcheck // nothing was written to it
+	// O_NONBLOCK, because opening a FIFO at the path would wait for a writer.
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
 	fd, err := unix.Openat2(int(dir.Fd()), at, &how)
 	if err != nil {

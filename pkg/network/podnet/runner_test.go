@@ -80,9 +80,9 @@ func TestPluginsThatFail(t *testing.T) {
 		says    string
 	}{
 		`echo '{"code":11,"msg":"try again","details":"the lock is held"}'; exit 1`: {true, "try again; the lock is held"},
-		`echo 'panic: at the disco' >&2; exit 2`:                                    {true, "exit status 2 (it printed: panic: at the disco)"},
+		`echo 'panic: at the disco' >&2; exit 2`:                                    {true, "exit status 2 (it printed \"panic: at the disco\")"},
 		`echo garbage; exit 1`:                                                      {true, `exit status 1, and it says "garbage\n"`},
-		`head -c 100000 /dev/zero | tr '\0' x >&2; exit 1`:                          {true, "it printed: xxx"},
+		`head -c 100000 /dev/zero | tr '\0' x >&2; exit 1`:                          {true, `it printed "xxx`},
 		`kill -9 $$`:   {false, "signal: killed"},
 		`echo garbage`: {false, "its result: failed to unmarshal"},
 		`true`:         {false, "its result: "},
@@ -149,7 +149,7 @@ func TestCanceledCall(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(500*time.Millisecond, func() { cancel(errors.New("the kubelet has gone")) })
 	_, err := p.Add(ctx, l)
-	wantFailed(t, err, false, "killed: the kubelet has gone (it printed: about to)")
+	wantFailed(t, err, false, "killed: the kubelet has gone (it printed \"about to\")")
 }
 
 // awaitEnd waits until the process whose ID is in a file has ended.

@@ -1,11 +1,14 @@
-// A stub of NVIDIA's libnvfm.so.1, with its eleven functions and no Fabric Manager behind them. A file is the state: the
-// environment variable NVFM_STUB names it. nvfm.go says what the file has. Structures are written by offset, as
-// NVIDIA's library would, so that a wrong layout of the caller shows.
+// A stub of NVIDIA's libnvfm.so.1, with its eleven functions. A file is in the place of Fabric Manager: the environment
+// variable NVFM_STUB names it. Without the variable, the one at the socket that fmConnect gets is asked: a line with each
+// call, to which it answers a line with the code, and its state. nvfm.go says what the file and the state have. Structures
+// are written by offset, as NVIDIA's library would, so that a wrong layout of the caller shows.
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { OK = 0, BADPARAM = -1, NOT_SUPPORTED = -3, UNINITIALIZED = -4, VERSION_MISMATCH = -6, IN_USE = -7, NOT_CONFIGURED = -8, NOT_VALID = -9 };
@@ -18,6 +21,7 @@ static unsigned many, fills, waiting, connect_version = 1, listed, gpus_listed, 
 static char fault_call[32][32];
 static int fault_code[32];
 static unsigned faults, initialized, connected;
+static char server[108]; // the socket of a Fabric Manager that runs; empty for a file
 
 static const char *path(void)
 {
@@ -25,15 +29,12 @@ static const char *path(void)
 	return name ? name : "/nonexistent";
 }
 
-// read_state reads the file anew: each call sees what other processes did.
-static int read_state(void)
+// read_lines reads a state anew.
+static void read_lines(FILE *f)
 {
-	FILE *f = fopen(path(), "r");
 	char line[512], word[32];
 	many = fills = waiting = faults = listed = gpus_listed = lies = 0;
 	connect_version = 1;
-	if (!f)
-		return 0;
 	while (fgets(line, sizeof(line), f)) {
 		char *rest = line;
 		int used = 0;
@@ -67,8 +68,38 @@ static int read_state(void)
 			sscanf(rest, "%u", &gpus_listed);
 		}
 	}
+}
+
+// read_state reads the file: each call sees what other processes did.
+static int read_state(void)
+{
+	FILE *f = fopen(path(), "r");
+	if (!f)
+		return 0;
+	read_lines(f);
 	fclose(f);
 	return 1;
+}
+
+// ask makes a call to the Fabric Manager at the socket.
+static int ask(const char *call, const char *what)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int code = NOT_VALID, fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	if (fd < 0)
+		return NOT_VALID;
+	memcpy(to.sun_path, server, sizeof(to.sun_path));
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) || dprintf(fd, "%s %s\n", call, what) < 0) {
+		close(fd);
+		return NOT_VALID;
+	}
+	FILE *answer = fdopen(fd, "r");
+	if (!answer)
+		abort();
+	if (fscanf(answer, "%d\n", &code) == 1)
+		read_lines(answer);
+	fclose(answer);
+	return code;
 }
 
 // write_state replaces the lines of partitions, and of a Fabric Manager that waits.
@@ -100,6 +131,8 @@ static void write_state(void)
 static int begin(const char *call, const char *what)
 {
 	char name[4096];
+	if (!getenv("NVFM_STUB"))
+		return *server ? ask(call, what) : OK;
 	snprintf(name, sizeof(name), "%s.log", path());
 	FILE *log = fopen(name, "a");
 	if (log) {
@@ -157,6 +190,11 @@ int fmConnect(void *params, void **handle)
 	snprintf(what, sizeof(what), "%08x %.255s %u %u", version, address, word_at(params, 260), word_at(params, 264));
 	if (version == 0x02000110)
 		snprintf(what + strlen(what), sizeof(what) - strlen(what), " %u", word_at(params, 268));
+	if (!getenv("NVFM_STUB")) {
+		if (!word_at(params, 264) || strlen(address) >= sizeof(server))
+			return NOT_VALID;
+		strcpy(server, address);
+	}
 	int code = begin("connect", what);
 	if (code)
 		return code;
@@ -228,7 +266,7 @@ int fmActivateFabricPartition(void *handle, uint32_t id)
 	char what[16];
 	snprintf(what, sizeof(what), "%u", id);
 	int code = with_handle(handle, "activate", what);
-	if (code)
+	if (code || *server)
 		return code;
 	if (waiting)
 		return NOT_CONFIGURED;
@@ -255,7 +293,7 @@ int fmDeactivateFabricPartition(void *handle, uint32_t id)
 	char what[16];
 	snprintf(what, sizeof(what), "%u", id);
 	int code = with_handle(handle, "deactivate", what);
-	if (code)
+	if (code || *server)
 		return code;
 	if (waiting)
 		return NOT_CONFIGURED;
@@ -281,6 +319,8 @@ int fmSetActivatedFabricPartitions(void *handle, void *list)
 		return code;
 	if (word_at(list, 0) != 0x01000108)
 		return VERSION_MISMATCH;
+	if (*server)
+		return OK;
 	if (count > 64)
 		return BADPARAM;
 	if (!waiting)
