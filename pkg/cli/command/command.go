@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -56,9 +57,19 @@ func Main(run Run, fail func(stderr io.Writer, err error) int) {
 // quotes from a node or a file is escaped for terminals.
 func Fail(name string, exitCode func(error) int) func(io.Writer, error) int {
 	return func(stderr io.Writer, err error) int {
-		fmt.Fprintf(stderr, "%s: %s\n", name, output.VisibleLines(err.Error()))
+		fmt.Fprintf(stderr, "%s: %s%s\n", name, output.VisibleLines(err.Error()), lacksRight(err, os.Geteuid()))
 		return exitCode(err)
 	}
+}
+
+// lacksRight says what ends an error that a user other than root gets for want of a permission; empty if the error is another one or says
+// it itself.
+func lacksRight(err error, uid int) string {
+	says := func(words string) bool { return strings.Contains(err.Error(), words) }
+	if uid == 0 || !errors.Is(err, fs.ErrPermission) || says("as root") || says("only root") || says("capability") {
+		return ""
+	}
+	return fmt.Sprintf("; user %d may not do that: run it as root, or as a user who may", uid)
 }
 
 // AddVersion adds the subcommand "version" and the flag --version to a program's root command. Both print text, a line
@@ -180,7 +191,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return Usagef("unexpected argument %q; see `%s --help`", strings.Join(args, " "), cmd.CommandPath())
+	return Usagef("unexpected argument %q: %s takes none; see `%s --help`", strings.Join(args, " "), cmd.CommandPath(), cmd.CommandPath())
 }
 
 // ExactArgs accepts n positional arguments. Use it as Args of a command. what names them: "two archives".

@@ -31,13 +31,22 @@ func ExplainCommand(program, exitCodes string) *cobra.Command {
 			}
 			text, ok := rule.Find(texts, args[0])
 			if !ok {
-				return Usagef("there is no code %q; the shell completes them, and upper and lower case do not matter", args[0])
+				return Usagef("there is no code %q%s; the shell completes them, and upper and lower case do not matter", args[0], SimilarCode(texts, args[0]))
 			}
 			return WriteCode(cmd.OutOrStdout(), format, text)
 		},
 	}
 	formats.Flag(cmd, &format)
 	return cmd
+}
+
+// SimilarCode asks whether a code that is similar to a wrong one was meant. It returns "" if there is none.
+func SimilarCode(texts []rule.Text, wrong string) string {
+	names := make([]string, len(texts))
+	for i := range texts {
+		names[i] = string(texts[i].Code)
+	}
+	return didYouMean("", similar(wrong, names))
 }
 
 // CompleteCodes completes codes, with their titles.
@@ -74,8 +83,14 @@ type codeField struct{ name, text string }
 // codeFields returns the explanation of a code for people.
 func codeFields(text *rule.Text) []codeField {
 	fields := []codeField{
-		{"severity", string(text.Severity)}, {"why", text.Why}, {"fix", text.Fix}, {"by", joined(text.Who)},
-		{"refused", refusedAt(text.Enforced)}, {"seen in", joined(text.SeenIn)}, {"taint", text.Taint}, {"checks", strings.Join(text.Checks, ", ")},
+		{"severity", string(text.Severity)},
+		{"why", text.Why},
+		{"fix", text.Fix},
+		{"by", joined(text.Who)},
+		{"refused", refusedAt(text.Enforced)},
+		{"seen in", joined(text.SeenIn)},
+		{"taint", text.Taint},
+		{"checks", strings.Join(text.Checks, ", ")},
 	}
 	if text.Runbook != "" {
 		fields = append(fields, codeField{"runbook", fmt.Sprintf("%q in deploy/RUNBOOK.md", text.Runbook)})

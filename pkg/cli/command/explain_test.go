@@ -30,6 +30,7 @@ func TestExplainSaysWhatACodeMeans(t *testing.T) {
 	}
 	want := `Quarantined  The device could not be proven clean
 
+severity  refusal
 why       A reset between two tenants failed, or left other registers than before. No tenant gets the device.
 fix       run ` + "`kata-vfio-plugin quarantine explain DEVICE`" + ` on its node: it has the evidence and the ways out;
           ` + "`kata-vfio-plugin quarantine clear DEVICE --reason TEXT`" + ` tries the reset again
@@ -37,6 +38,7 @@ by        platform
 refused   by a taint, when the claim is prepared, when the claim is released
 seen in   condition, event, taint, command, ledger
 taint     kata-vfio.dev/quarantined
+checks    RST-005
 runbook   "Device is quarantined" in deploy/RUNBOOK.md
 `
 	if unwrapped(got) != unwrapped(want) {

@@ -122,6 +122,7 @@ func (b *Bundle) Write(w io.Writer, m BundleManifest, mask *Mask) error {
 		if !f.done {
 			f.name, f.data = string(mask.Apply([]byte(f.name))), mask.document(f.name, scrub(f.name, f.data))
 		}
+		// Of the data as a reader gets it, after names and credentials are replaced.
 		sum := sha256.Sum256(f.data)
 		m.Files = append(m.Files, BundleFile{Name: f.name, Bytes: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:])})
 	}

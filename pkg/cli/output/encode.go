@@ -33,6 +33,7 @@ func JSONLine(w io.Writer, what string, v any) error { return writeJSON(w, what,
 func writeJSON(w io.Writer, what string, v any, indent string) error {
 	var document bytes.Buffer
 	enc := json.NewEncoder(&document)
+	// The output is not HTML, and people read it: -> must not become -\u003e.
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write %s as JSON: %w", what, err)

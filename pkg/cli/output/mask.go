@@ -45,6 +45,7 @@ func (m *Mask) Hide(names ...string) {
 		}
 		mac := hmac.New(sha256.New, m.key)
 		mac.Write([]byte(name))
+		// 48 bits are short enough to read, and keep the names of a cluster apart.
 		m.names[name] = "name-" + hex.EncodeToString(mac.Sum(nil)[:6])
 		if strings.Trim(name, "0123456789.-") == "" { // numbers are everywhere
 			m.reserved[name] = true
@@ -82,11 +83,10 @@ func (m *Mask) Apply(data []byte) []byte {
 	return out.Bytes()
 }
 
-func (m *Mask) text(s string) string { return string(m.Apply([]byte(s))) }
-
 // at returns the length of the longest name that data begins with, and ends with as a
 // word, and its pseudonym.
 func (m *Mask) at(data []byte) (n int, pseudonym string) {
+	// The longest name first: team-a and team-a-train can both be names.
 	for n = measureRun(data); n > 0; n-- {
 		if n < len(data) && isWord(data[n]) || !isWord(data[n-1]) {
 			continue

@@ -71,6 +71,7 @@ func (r *rewriting) replace(begin int, s *String) {
 	if with == s.Text {
 		return
 	}
+	// The offset is where the last token ended. Commas, colons and spaces come before the string.
 	begin += bytes.IndexByte(r.data[begin:], '"')
 	r.out.Write(r.data[r.kept:begin])
 	r.kept = int(r.in.InputOffset())

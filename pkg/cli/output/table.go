@@ -196,6 +196,7 @@ func wrapped(rows [][]Cell, widths []int, limit, gap int) [][]Cell {
 		return rows
 	}
 	least := leastWidths(rows, widths)
+	// By one character at a time, so that columns that are equally wide shrink together.
 	for ; over > 0; over-- {
 		widest := -1
 		for i := range widths {

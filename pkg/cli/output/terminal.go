@@ -76,6 +76,7 @@ func readColumns(w io.Writer) int {
 	if !Is(w) {
 		return 0
 	}
+	// COLUMNS is the user's own word, and overrides what the terminal says, as in other programs.
 	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
 		return columns
 	}
@@ -138,6 +139,19 @@ func Shorten(text string, width int) string {
 		return text
 	}
 	return string([]rune(text)[:width-1]) + "…"
+}
+
+// ShortenWords is [Shorten] that cuts between words, unless that would leave less than half of the width: half a name, such
+// as "CAP_SYS_…", is one to look for in vain.
+func ShortenWords(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	kept := string([]rune(text)[:width]) // a word may end right before the ellipsis
+	if at := strings.LastIndexFunc(kept, unicode.IsSpace); at > 0 && utf8.RuneCountInString(kept[:at]) >= width/2 {
+		return strings.TrimRightFunc(kept[:at], unicode.IsSpace) + "…"
+	}
+	return Shorten(text, width)
 }
 
 // Visible returns text with escapes in place of the characters that a terminal or a viewer would obey rather than show:

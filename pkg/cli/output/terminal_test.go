@@ -55,12 +55,18 @@ func TestWrapKeepsCommandsWhole(t *testing.T) {
 
 func TestShortenAndPaint(t *testing.T) {
 	for got, want := range map[string]string{
-		output.Shorten("äöü", 3):                     "äöü",
-		output.Shorten("äöüß", 3):                    "äö…",
-		output.Paint(true, output.Red, "no"):         "\x1b[31mno\x1b[0m",
-		output.Paint(false, output.Red, "plain"):     "plain",
-		output.Paint(true, "", "without a color"):    "without a color",
-		strings.Join(output.Wrap("", 10), "|") + "x": "x",
+		output.Shorten("äöü", 3):                                "äöü",
+		output.Shorten("äöüß", 3):                               "äö…",
+		output.ShortenWords("needs CAP_SYS_ADMIN", 19):          "needs CAP_SYS_ADMIN",
+		output.ShortenWords("it needs CAP_SYS_ADMIN", 17):       "it needs…",
+		output.ShortenWords("the read needs CAP_SYS_ADMIN", 24): "the read needs…",
+		output.ShortenWords("the read needs it all", 15):        "the read needs…",
+		output.ShortenWords("äöüßäöüß", 4):                      "äöü…",
+		output.ShortenWords("a CAP_SYS_ADMIN", 10):              "a CAP_SYS…",
+		output.Paint(true, output.Red, "no"):                    "\x1b[31mno\x1b[0m",
+		output.Paint(false, output.Red, "plain"):                "plain",
+		output.Paint(true, "", "without a color"):               "without a color",
+		strings.Join(output.Wrap("", 10), "|") + "x":            "x",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
