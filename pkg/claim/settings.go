@@ -107,6 +107,7 @@ func decodeEntry(c *resourceapi.DeviceAllocationConfiguration) (parameters, erro
 func (s *settings) resolve(d *Device) error {
 	result := resourceapi.DeviceRequestAllocationResult{Request: d.Request}
 	class := v1alpha1.Parameters{VFIO: &v1alpha1.VFIOConfig{}, VF: &v1alpha1.VFConfig{}} // the class's entries alone
+	// An entry for "request" also applies to each of the request's alternatives, "request/subrequest".
 	for _, c := range resourceclaim.ConfigForResult(s.configs, result) {
 		p := s.decoded[c.Opaque]
 		if p.origin == FromClass {
@@ -121,6 +122,7 @@ func (s *settings) resolve(d *Device) error {
 			if err := d.overlayVF(p, class.VF); err != nil {
 				return fmt.Errorf("%s: %w", p.path, err)
 			}
+		// Without requests, a VFConfig applies to the VFs among the claim's devices, and others ignore it.
 		case len(c.Requests) > 0 && !d.isOfPair():
 			return fmt.Errorf("%s: a VFConfig names request %s, which was given a device that is no VF; "+
 				"name the requests of VFs", p.path, d.Request)

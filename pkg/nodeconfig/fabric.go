@@ -3,6 +3,7 @@ package nodeconfig
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -29,7 +30,8 @@ type Fabric struct {
 func (sel *Selection) Fabric() *Fabric { return sel.fabric }
 
 // Has reports whether a function is a GPU of the fabric. While no board is known, each GPU that may be one counts: without a partition, a
-// GPU of a fabric is of no use to its tenant.
+// GPU of a fabric is of no use to its tenant. A GPU of the same model as those of the board counts too, because Fabric Manager leaves out
+// partitions when a part of the board fails, and what its links reach is not known then.
 func (f *Fabric) Has(fn *device.Function) bool {
 	if f == nil || !mayBeOfFabric(fn) {
 		return false
@@ -37,8 +39,10 @@ func (f *Fabric) Has(fn *device.Function) bool {
 	if f.Board == nil {
 		return true
 	}
-	_, is := f.Board.Module(fn.Address)
-	return is
+	return slices.ContainsFunc(f.Board.Places(), func(p fabric.Place) bool {
+		on, ok := f.s.Function(p.Address)
+		return p.Address == fn.Address || ok && mayBeOfFabric(on) && on.Device == fn.Device
+	})
 }
 
 // mayBeOfFabric reports whether the function is a GPU of a kind that has NVLink to switches: none with a monitor has.
@@ -72,6 +76,7 @@ func (sel *Selection) join(cfg *v1alpha1.Fabric, s *device.Snapshot) {
 		return
 	}
 	for _, p := range f.Board.Partitions() {
+		// A partition of one GPU is published as the GPU itself. See IsAlone.
 		if len(p.GPUs) < 2 {
 			continue
 		}
@@ -86,11 +91,25 @@ type unaskedError struct{}
 
 func (unaskedError) Error() string { return "Fabric Manager has not listed its partitions yet" }
 
+// emptyError says that there is no partition to assign. It is an answer, and not that of a node without a fabric.
+type emptyError struct{}
+
+func (emptyError) Error() string { return "Fabric Manager lists no partition" }
+
+// unreadError says that a file about the fabric can't be read.
+type unreadError string
+
+func (e unreadError) Error() string { return string(e) }
+
 // fixOfFabric says what ends the reason for which no board is known.
 func fixOfFabric(err error) string {
 	switch {
 	case errors.As(err, new(unaskedError)):
 		return "start Fabric Manager, with FABRIC_MODE=1, and the plugin, whose log says what it answers"
+	case errors.As(err, new(emptyError)):
+		return "look into Fabric Manager's log (/var/log/fabricmanager.log) for the GPU or NVSwitch that failed, and restart it while no VM has a GPU"
+	case errors.As(err, new(unreadError)):
+		return "move the file away: the plugin writes its own again once it has asked Fabric Manager, and `kata-vfio-bootstrap modules --write` the map"
 	case errors.As(err, new(*fabric.ListError)):
 		return "check that Fabric Manager, its library and the driver have one version (deploy/guides/hgx.md)"
 	}
@@ -100,54 +119,68 @@ func fixOfFabric(err error) string {
 // resolve joins what Fabric Manager listed last, the map of modules, and the node's GPUs.
 func (f *Fabric) resolve(cfg *v1alpha1.Fabric) error {
 	facts := &f.s.Host.Fabric
-	m, err := mapOf(cfg, facts)
+	if facts.Unread != "" {
+		return unreadError(facts.Unread)
+	}
+	captured, err := capturedMap(cfg, facts)
 	if err != nil {
 		return err
 	}
-	if m != nil {
-		if err := m.Check(facts.Product, f.gpus()); err != nil {
-			return err
-		}
+	m, err := FabricMap(cfg, captured, f.s)
+	if err != nil {
+		return err
 	}
 	if facts.State == "" {
 		return unaskedError{}
 	}
 	state, err := fabric.Parse[fabric.State]([]byte(facts.State))
 	if err != nil {
-		return fmt.Errorf("%s can't be read: %w", fabric.StateFile, err)
+		return unreadError(fmt.Sprintf("%s can't be read: %v", fabric.StateFile, err))
 	}
 	f.Away = state.Away
 	if state.Partitions == nil {
 		return unaskedError{}
 	}
+	if len(state.Partitions) == 0 {
+		return emptyError{}
+	}
 	f.Board, err = fabric.NewBoard(state.Partitions, m)
 	return err
 }
 
-// mapOf returns the map of the config, or else the one that bootstrap captured; nil if there is none.
-func mapOf(cfg *v1alpha1.Fabric, facts *device.FabricFacts) (*fabric.Map, error) {
-	if cfg.Modules == nil {
-		if facts.Modules == "" {
-			return nil, nil
-		}
-		m, err := fabric.Parse[fabric.Map]([]byte(facts.Modules))
-		if err != nil {
-			return nil, fmt.Errorf("%s can't be read: %w", fabric.MapFile, err)
-		}
-		return m, nil
+// capturedMap returns the map that bootstrap captured; nil if there is none, or if the config has one.
+func capturedMap(cfg *v1alpha1.Fabric, facts *device.FabricFacts) (*fabric.Map, error) {
+	if cfg.Modules != nil || facts.Modules == "" {
+		return nil, nil
 	}
-	m := &fabric.Map{}
-	for _, c := range cfg.Modules {
-		m.Places = append(m.Places, fabric.Place{Module: *c.Module, Address: c.Address, Serial: c.SerialNumber})
+	m, err := fabric.Parse[fabric.Map]([]byte(facts.Modules))
+	if err != nil {
+		return nil, fmt.Errorf("%s can't be read: %w", fabric.MapFile, err)
 	}
 	return m, nil
 }
 
-// gpus returns the GPUs that may be of a fabric.
-func (f *Fabric) gpus() []fabric.Present {
+// FabricMap returns the map of modules that counts: that of the config, which may be nil, or else the one that bootstrap captured; nil if
+// there is neither. It refuses a map of another machine, or of other GPUs.
+func FabricMap(cfg *v1alpha1.Fabric, captured *fabric.Map, s *device.Snapshot) (*fabric.Map, error) {
+	m := captured
+	if cfg != nil && cfg.Modules != nil {
+		m = &fabric.Map{}
+		for _, c := range cfg.Modules {
+			m.Places = append(m.Places, fabric.Place{Module: *c.Module, Address: c.Address, Serial: c.SerialNumber})
+		}
+	}
+	if m == nil {
+		return nil, nil
+	}
+	return m, m.Check(s.Host.Fabric.Product, presentGPUs(s))
+}
+
+// presentGPUs returns the GPUs that may be of a fabric.
+func presentGPUs(s *device.Snapshot) []fabric.Present {
 	var all []fabric.Present
-	for i := range f.s.Functions {
-		if fn := &f.s.Functions[i]; mayBeOfFabric(fn) {
+	for i := range s.Functions {
+		if fn := &s.Functions[i]; mayBeOfFabric(fn) {
 			all = append(all, fabric.Present{Address: fn.Address, Serial: fn.Capabilities.Serial})
 		}
 	}
@@ -183,6 +216,19 @@ func (f *Fabric) Active(fn *device.Function) *fabric.Partition {
 		return nil
 	}
 	return f.Board.Partitions().Holding(m)
+}
+
+// Links returns how many NVLinks each GPU of a partition has, of the GPU with the fewest, and false if Fabric Manager lists no partition of
+// exactly these GPUs, or no links of it.
+func (f *Fabric) Links(gpus []pci.Address) (int, bool) {
+	if f == nil || f.Board == nil {
+		return 0, false
+	}
+	p := f.Board.Partition(gpus)
+	if p == nil {
+		return 0, false
+	}
+	return p.Links()
 }
 
 // Position orders the GPUs of the fabric as they are best assigned; other functions are before them.

@@ -88,6 +88,7 @@ func TestFabricThatIsNotKnown(t *testing.T) {
 	}{
 		"nobody has asked yet":      {func(f *device.FabricFacts) { f.State = "" }, nil, "Fabric Manager has not listed its partitions yet"},
 		"it never answered":         {func(f *device.FabricFacts) { f.State = text(t, fabric.State{Away: "no socket"}) }, nil, "Fabric Manager has not listed its partitions yet"},
+		"it lists none":             {func(f *device.FabricFacts) { f.State = text(t, fabric.State{Partitions: fabric.List{}}) }, nil, "Fabric Manager lists no partition"},
 		"no map":                    {func(f *device.FabricFacts) { f.Modules = "" }, nil, "no map says which PCI function module 1 is"},
 		"a map that can't be read":  {func(f *device.FabricFacts) { f.Modules = "{" }, nil, fabric.MapFile + " can't be read"},
 		"a list that can't be read": {func(f *device.FabricFacts) { f.State = "x" }, nil, fabric.StateFile + " can't be read"},
@@ -192,5 +193,20 @@ func TestGPUsOfFabric(t *testing.T) {
 	}
 	if p := f.Active(at(0xb8)); p != nil {
 		t.Errorf("module 2 is in %v, want none", p)
+	}
+}
+
+// TestGPUsThatFabricManagerLeavesOut are of the fabric still, and are not assigned: a part of the board has failed.
+func TestGPUsThatFabricManagerLeavesOut(t *testing.T) {
+	s := hgx(t)
+	s.Host.Fabric.State = text(t, fabric.State{Partitions: fabric.List{fabrictest.Partition(7, 1)}})
+	s.Functions = append(s.Functions, device.Function{Address: pci.Address{Bus: 0xc0}, Type: device.GPU, Vendor: pci.VendorNVIDIA, Device: 0x26b9, Class: pci.Class3D << 8})
+	f := nodeconfig.Select(withFabric(), s).Fabric()
+	for i := range s.Functions {
+		fn := &s.Functions[i]
+		listed, beside := fn.Address.Bus == 0x86, fn.Address.Bus == 0xc0
+		if f.Has(fn) == beside || f.IsAlone(fn) != (listed || beside) {
+			t.Errorf("%s: of the fabric %t, alone %t; want %t and %t", fn.Address, f.Has(fn), f.IsAlone(fn), !beside, listed || beside)
+		}
 	}
 }

@@ -37,6 +37,7 @@ func (set *rules) sliced(s *device.Snapshot, f *device.Function) (permits *v1alp
 	if i < 0 {
 		return nil, fmt.Sprintf("it is a slice of GPU %s, and no rule of gpuSlices in the node config names that GPU", f.VF.PF)
 	}
+	// gpu is not nil here: without the PF in the snapshot, no rule matches.
 	permits = set.slices[i].GPUSliceRule
 	if n := permits.NVIDIA; n != nil && gpu.Vendor == pci.VendorNVIDIA && f.VF.Index >= n.Instances {
 		return nil, fmt.Sprintf("it is VF %d of GPU %s, which has %d vGPUs of type %q only (nvidia.instances in %s)",

@@ -66,6 +66,7 @@ func (p *pairing) serves(f *device.Function) bool {
 func (p *pairing) around(gpus []*device.Function, most device.Nearness) []*device.Function {
 	var left []*device.Function
 	for _, gpu := range gpus {
+		// Also for a GPU that gets no pair: a rule for one GPU must not change the VFs of the others.
 		vf := p.keep(gpu, most)
 		if vf == nil {
 			left = append(left, gpu)
@@ -97,6 +98,7 @@ func (p *pairing) keep(gpu *device.Function, most device.Nearness) *device.Funct
 	if best == nil {
 		return nil
 	}
+	// The VF counts as used even if it can't serve, so that its state does not move the pairs of other GPUs.
 	p.kept[best.Address]++
 	vf, ok := p.s.Function(best.PF.VFs[len(best.PF.VFs)-p.kept[best.Address]])
 	if !ok || !alone(p.s, vf) {

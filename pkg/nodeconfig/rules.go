@@ -65,6 +65,7 @@ func label(i int, name string) string {
 // choose lets the first rule that matches f decide.
 func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 	code, why := forbidden(s, f)
+	// Also for a forbidden function, so that its rule counts a match and reports the refusal.
 	decided := set.first(s, f)
 	choice := Choice{Forbidden: why != "", Why: why, Code: code}
 	if decided != nil {
@@ -114,6 +115,12 @@ func (set *rules) unmatched(f *device.Function) string {
 	if f.IsBMCDisplay() {
 		return "it is the display of the management controller (BMC), and no rule of the node config names its device ID or address"
 	}
+	if f.ManagesSwitches() {
+		return "it manages the NVSwitches of the GPUs, and no rule of the node config names its address"
+	}
+	if f.IsSwitchPart() {
+		return "it is part of a switch, such as an NVSwitch, and no rule of the node config names its type, class, device ID or address"
+	}
 	if set.standard {
 		return "it is neither a GPU nor the VF of a NIC, and no node config names it"
 	}
@@ -143,6 +150,7 @@ func (r *deviceRule) problems(s *device.Snapshot) []rule.Verdict {
 			))
 		}
 	}
+	// An address that the node lacks already explains why nothing matches.
 	if r.hits == 0 && len(all) == 0 {
 		all = append(all, problem(
 			r.label, "matches no function of this node",
@@ -179,13 +187,16 @@ func matches(m *v1alpha1.DeviceMatch, s *device.Snapshot, f *device.Function) bo
 }
 
 // means reports whether a match that f has also means it. Some functions go to a tenant only where the operator says so.
-// NVSwitches and the like serve all GPUs of the board: a vendor's functions don't mean them. The display of the management
+// NVSwitches and the like serve all GPUs of the board: a vendor's functions don't mean them, and only an address means a ConnectX function that
+// manages NVSwitches. The display of the management
 // controller is a display to its class, and the tenant that has it may reach the controller: only its device ID or address means it.
 func means(m *v1alpha1.DeviceMatch, f *device.Function) bool {
 	named := len(m.Devices)+len(m.Addresses) > 0
 	switch {
 	case f.IsBMCDisplay():
 		return named
+	case f.ManagesSwitches(): // its class and ID are those of NICs
+		return len(m.Addresses) > 0
 	case f.IsSwitchPart():
 		return named || len(m.Types)+len(m.Classes) > 0
 	}

@@ -86,6 +86,7 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	for i := range s.Functions {
 		sel.choices[i] = set.choose(s, &s.Functions[i])
 	}
+	// First: it adds to the rules' problems, and withdraws functions that the later steps would count or pair.
 	sel.separate(set, s)
 	sel.problems = set.problems(s)
 	sel.keepWarm(set)
@@ -107,9 +108,7 @@ func (sel *Selection) QuotaCounters() bool { return sel.quotas }
 
 // Choice returns the config's decision on the function at addr. A function that does not exist is not selected.
 func (sel *Selection) Choice(addr pci.Address) Choice {
-	i, ok := slices.BinarySearchFunc(sel.functions, addr, func(f device.Function, a pci.Address) int {
-		return f.Address.Compare(a)
-	})
+	i, ok := device.Index(sel.functions, addr)
 	if !ok {
 		return Choice{Why: "this node has no such function"}
 	}
@@ -151,6 +150,8 @@ func forbidden(s *device.Snapshot, f *device.Function) (rule.Code, string) {
 		why = "it is a bridge"
 	case len(f.Uses) > 0 && !f.IsReserved(): // plan refuses claims for a reserved one
 		why = uses(f)
+	case f.MayManageSwitches() != "":
+		why = f.MayManageSwitches()
 	case f.StaysOnHost() != "":
 		return rule.PFStaysOnHost, f.StaysOnHost()
 	case f.PF != nil && f.PF.NumVFs > 0:

@@ -392,3 +392,39 @@ func TestPackagedConfigSaysNothing(t *testing.T) {
 		t.Errorf("its examples say %+v, %v", cfg, err)
 	}
 }
+
+// TestSwitchManagerIsNoNIC: by its type, vendor, class and ID, the ConnectX function that manages the NVSwitches of a board is a NIC. Only its
+// address means it. One that may be such a function is never taken.
+func TestSwitchManagerIsNoNIC(t *testing.T) {
+	at, nic, unread := pci.Address{Bus: 0x58}, pci.Address{Bus: 0x59}, pci.Address{Bus: 0x5a}
+	function := func(a pci.Address, m device.SwitchManager) device.Function {
+		return device.Function{Address: a, Type: device.PFType, Vendor: pci.VendorMellanox, Device: 0x1021, Class: 0x020700, Driver: "mlx5_core", Manager: &m}
+	}
+	s := &device.Snapshot{Functions: []device.Function{
+		function(at, device.SwitchManager{Manages: true}), function(nic, device.SwitchManager{}), function(unread, device.SwitchManager{Unread: "input/output error"}),
+	}}
+	for name, c := range map[string]struct {
+		match v1alpha1.DeviceMatch
+		ours  bool
+	}{
+		"everything":  {v1alpha1.DeviceMatch{}, false},
+		"its type":    {v1alpha1.DeviceMatch{Types: []string{"pf"}}, false},
+		"its vendor":  {v1alpha1.DeviceMatch{Vendors: []pci.ID{pci.VendorMellanox}}, false},
+		"its class":   {v1alpha1.DeviceMatch{Classes: []string{"0207"}}, false},
+		"its ID":      {v1alpha1.DeviceMatch{Devices: []pci.ID{0x1021}}, false},
+		"its address": {v1alpha1.DeviceMatch{Addresses: []pci.Address{at, nic, unread}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sel := nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: c.match}}}, s)
+			if got := sel.Choice(at); got.Ours != c.ours || !c.ours && !strings.Contains(got.Why, "manages the NVSwitches") {
+				t.Errorf("%+v, want it selected: %t", got, c.ours)
+			}
+			if got := sel.Choice(nic); !got.Ours {
+				t.Errorf("an ordinary NIC: %+v", got)
+			}
+			if got := sel.Choice(unread); !got.Forbidden || !strings.Contains(got.Why, "can't be read (input/output error)") {
+				t.Errorf("one that can't be read: %+v", got)
+			}
+		})
+	}
+}

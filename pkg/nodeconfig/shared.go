@@ -19,6 +19,8 @@ func (sel *Selection) Pool(l *device.Layout, node string, addr pci.Address) stri
 // separate leaves out the GPUs that can't be shared. The other driver publishes each GPU by itself, and a claim of ours takes
 // what is assigned with the GPU too. So no other claim, of either driver, may be able to have any of that.
 func (sel *Selection) separate(set *rules, s *device.Snapshot) {
+	// In two passes: unshareable asks whether other functions are ours, and the answer must not depend on which GPUs
+	// were withdrawn before.
 	left := map[int]string{}
 	for i := range sel.choices {
 		if sel.choices[i].SharedWith == "" {

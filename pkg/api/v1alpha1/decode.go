@@ -24,6 +24,7 @@ import (
 func decode(raw []byte, kind string, dst any) problems {
 	_, p := readMeta(raw, kind)
 	d := decoder{problems: p}
+	// Most fields of another kind would be unknown, and hide this one problem among many.
 	if len(p) == 0 {
 		d.value("", raw, reflect.ValueOf(dst).Elem())
 	}
@@ -38,6 +39,7 @@ func (d *decoder) value(path string, raw json.RawMessage, dst reflect.Value) {
 	if isNull(raw) {
 		return
 	}
+	// Before the kind: a pci.Address is a struct and a pci.ID a number, but both are strings in JSON.
 	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](dst.Addr()); ok {
 		d.text(path, raw, text)
 		return
@@ -100,6 +102,7 @@ func (d *decoder) list(path string, raw json.RawMessage, dst reflect.Value) {
 	for i, item := range items {
 		at := index(path, i)
 		if isNull(item) {
+			// Decoded, it would be a zero value with a meaning, such as the address 0000:00:00.0.
 			d.problems.add(at, "null is not a list entry; remove it")
 			continue
 		}
@@ -120,7 +123,7 @@ func (d *decoder) verbatim(path string, raw json.RawMessage, dst *json.RawMessag
 func (d *decoder) text(path string, raw json.RawMessage, dst encoding.TextUnmarshaler) {
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
-		d.problems.add(path, "%s is not a text; put it in quotes", literal(raw))
+		d.problems.add(path, "%s is not a string; put it in quotes", literal(raw))
 		return
 	}
 	if err := dst.UnmarshalText([]byte(s)); err != nil {
@@ -136,7 +139,7 @@ func (d *decoder) scalar(path string, raw json.RawMessage, dst reflect.Value) {
 	want := "a whole number"
 	switch dst.Kind() {
 	case reflect.String:
-		want = "a text; put it in quotes"
+		want = "a string; put it in quotes"
 	case reflect.Bool:
 		want = "true or false"
 	}
@@ -201,6 +204,7 @@ func loosens[T any](kind string, class, claim *T, tighter map[string]bool) error
 	for _, name := range said(claim) {
 		index, _ := findField(c.Type(), name)
 		is, may := own.FieldByIndex(index), c.FieldByIndex(index)
+		// The tenant may choose what the class leaves open. Weakens has refused what no claim may set.
 		if may.IsZero() || tighter[name] || reflect.DeepEqual(is.Interface(), may.Interface()) {
 			continue
 		}
@@ -304,7 +308,7 @@ func oneDocument(text []byte) error {
 		err := dec.Decode(&doc)
 		switch {
 		case errors.Is(err, io.EOF) && n == 0:
-			return errors.New("the document is empty")
+			return errors.New("the document is empty; want one object with apiVersion and kind")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:

@@ -74,6 +74,7 @@ func (r *DeviceRule) checkExclusive(p *problems, path string) {
 	}
 	for i, d := range r.Exclusive {
 		oneOf(p, index(path, i), d, ExclusiveDomains()...)
+		// oneOf takes "" for an unset field with a default. A list entry has none.
 		if d == "" {
 			p.add(index(path, i), "empty; name a domain such as %s", ExclusiveCard)
 		}

@@ -1,10 +1,11 @@
 package v1alpha1
 
 import (
+	"errors"
 	"path"
 	"slices"
-	"strings"
 
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -71,27 +72,16 @@ func (f *Fabric) check(p *problems, at string) {
 		return
 	}
 	oneOf(p, at+".client", f.Client, FabricHelper, FabricFMPM)
-	kind, rest, _ := strings.Cut(f.Address, ":")
-	switch {
-	case !slices.Contains([]string{"unix", "tcp", "vsock"}, kind):
-		p.add(at+".address", "%s begins with none of unix:, tcp: and vsock:", show(f.Address))
-	case kind == "unix" && (!path.IsAbs(rest) || path.Clean(rest) != rest):
-		p.add(at+".address", "%s does not name a socket by its absolute path", show(f.Address))
-	case kind != "unix" && !hasPort(rest):
-		p.add(at+".address", "%s has no port, as in tcp:127.0.0.1:6666", show(f.Address))
-	case kind != "tcp" && f.Client == FabricFMPM:
+	kind, _, err := fabric.SplitAddress(f.Address)
+	if e, ok := errors.AsType[*fabric.AddressError](err); ok {
+		p.add(at+".address", "%s %s", show(f.Address), e.Why)
+	} else if kind != fabric.TCP && f.Client == FabricFMPM {
 		p.add(at+".address", "%s is of no use to fmpm, which connects by TCP alone; use client Helper, or an address such as tcp:127.0.0.1:6666", show(f.Address))
 	}
 	if f.Program != "" && (!path.IsAbs(f.Program) || path.Clean(f.Program) != f.Program) {
 		p.add(at+".program", "%s is not an absolute path", show(f.Program))
 	}
 	f.checkModules(p, at+".modules")
-}
-
-// hasPort reports whether the text has a host and a port.
-func hasPort(text string) bool {
-	i := strings.LastIndex(text, ":")
-	return i > 0 && i < len(text)-1 && consists(text[i+1:], "0123456789")
 }
 
 func (f *Fabric) checkModules(p *problems, at string) {
@@ -107,6 +97,7 @@ func (f *Fabric) checkModules(p *problems, at string) {
 		if m.Address == (pci.Address{}) {
 			p.add(index(at, i)+".address", "missing; want that of the GPU, such as 0000:3b:00.0")
 		}
+		// Entry i matches itself, so a lower index is an earlier entry with the same module or GPU.
 		first := slices.IndexFunc(f.Modules, func(o FabricModule) bool {
 			return o.Module != nil && *o.Module == *m.Module || o.Address == m.Address
 		})

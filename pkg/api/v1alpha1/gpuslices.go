@@ -84,6 +84,7 @@ func (r *GPUSliceRule) Memory(vendor pci.ID) uint64 {
 	if name == r.Profile(vendor) {
 		return 0
 	}
+	// The last number: a MIG-backed type has its count of GPU slices before the memory, as in "GRID A100-3-20C".
 	gib, err := strconv.ParseUint(name[strings.LastIndex(name, "-")+1:], 10, 16)
 	if err != nil {
 		return 0

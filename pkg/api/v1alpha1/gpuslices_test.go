@@ -50,7 +50,7 @@ func TestGPUSlices(t *testing.T) {
 	} {
 		got := ""
 		if _, err := v1alpha1.DecodeNodeConfig([]byte(head + text + "\n")); err != nil {
-			got = err.Error()
+			got = withoutLines(err)
 		}
 		if got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)

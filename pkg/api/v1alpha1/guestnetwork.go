@@ -121,6 +121,7 @@ func (r *GuestRoute) network() (netip.Prefix, bool) {
 func (r *GuestRoute) check(p *problems, path string) {
 	to, toErr := netip.ParsePrefix(r.To)
 	via, viaErr := netip.ParseAddr(r.Via)
+	// The kernel refuses an IPv4 destination with host bits (EINVAL), and masks an IPv6 one silently.
 	if r.To != DefaultRoute && (toErr != nil || to != to.Masked()) {
 		p.add(join(path, "to"), "%s is neither %q nor a network such as 198.51.100.0/24", show(r.To), DefaultRoute)
 	}
@@ -195,6 +196,8 @@ func (a *AddressPool) Plugin() string {
 // NetworkConfig returns the CNI network configuration for the plugin of a valid pool. The network's name is
 // kata-vfio-<pool>.
 func (a *AddressPool) NetworkConfig() (json.RawMessage, error) {
+	// IPAM plugins such as host-local keep leases by the network's name. With another name they would not find the
+	// leases to release.
 	config, err := json.Marshal(map[string]any{"cniVersion": a.CNIVersion, "name": networkPrefix + a.Name, "ipam": a.IPAM})
 	if err != nil {
 		return nil, fmt.Errorf("network configuration of address pool %s: %w", a.Name, err)
@@ -232,6 +235,7 @@ func (a *AddressPool) check(p *problems, path string) {
 		p.add(path+".ipam", "missing; want the ipam object of a CNI network configuration")
 		return
 	}
+	// The type is joined to a directory of cniBinDirs and executed.
 	if plugin := a.Plugin(); plugin == "" || plugin == "." || plugin == ".." || strings.ContainsAny(plugin, "/\x00") {
 		p.add(path+".ipam.type", "%s is not a name of a plugin's binary; want one such as host-local", show(plugin))
 	}

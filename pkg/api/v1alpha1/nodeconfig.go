@@ -146,7 +146,7 @@ type DeviceMatch struct {
 const DefaultHandler = "kata-gpu"
 
 // DecodeNodeConfig reads a node's config from YAML or JSON: strictly, with
-// defaults filled in. Its error is an [InvalidError] with every problem.
+// defaults filled in. Its error is an [InvalidError] with every problem and its line.
 func DecodeNodeConfig(text []byte) (*NodeConfig, error) {
 	raw, err := YAMLToJSON(text)
 	if err != nil {
@@ -154,11 +154,11 @@ func DecodeNodeConfig(text []byte) (*NodeConfig, error) {
 	}
 	c := &NodeConfig{}
 	if err := decode(raw, KindNodeConfig, c).err(KindNodeConfig); err != nil {
-		return nil, err
+		return nil, withLines(err, text)
 	}
 	c.Default()
 	if err := c.Validate(); err != nil {
-		return nil, err
+		return nil, withLines(err, text)
 	}
 	return c, nil
 }
@@ -171,6 +171,7 @@ func (c *NodeConfig) Default() {
 	}
 	for i := range c.Devices {
 		r := &c.Devices[i]
+		// check refuses a rule that excludes and has a policy.
 		if r.Policy == "" && !r.Exclude {
 			r.Policy = PolicyOnDemand
 		}
@@ -227,6 +228,7 @@ func (c *NodeConfig) checkVFs(p *problems) {
 		}
 		p.within(at+".count", r.Count, mostVFs)
 		oneOf(p, at+".eswitchMode", r.EswitchMode, EswitchLegacy, EswitchSwitchdev)
+		// By the text alone: only the node knows whether an address and an interface are one PF.
 		same := func(o VFRule) bool { return o.PF == r.PF }
 		if first := slices.IndexFunc(c.VirtualFunctions, same); first < i {
 			p.add(at+".pf", "%s is named by %s too; one rule says how many VFs it has", show(r.PF), index("virtualFunctions", first))

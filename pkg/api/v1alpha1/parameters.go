@@ -62,6 +62,7 @@ func document(raw []byte) ([]field, problems) {
 		p.add("", "not one JSON object: %v", err)
 		return nil, p
 	}
+	// split reads one object and stops. Unmarshal has refused a text with more behind it.
 	fields, ok := split(text)
 	if !ok {
 		p.add("", "%s is not an object", literal(text))
@@ -79,6 +80,7 @@ func metaField(p *problems, fields []field, name, want string) string {
 		if err := json.Unmarshal(f.value, &text); err != nil || text == "" {
 			p.add(name, "%s is not %s", literal(f.value), want)
 		}
+		// Only the first counts here: decode refuses a repeated field.
 		return text
 	}
 	p.add(name, "missing; want %s", want)
@@ -130,6 +132,7 @@ const AllNamespaces = "*"
 // [AnnotationNamespaces] no namespace may. Names are separated by commas and compared literally; the only pattern
 // is [AllNamespaces]. The chart's policy tenant-classes states the same rule in CEL.
 func Grants(annotations map[string]string, namespace string) bool {
+	// Without the annotation, or with one such as "a,,b", Split returns an empty name, which would match.
 	if namespace == "" {
 		return false
 	}

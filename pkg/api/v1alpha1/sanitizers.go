@@ -89,7 +89,7 @@ const (
 )
 
 // DecodeSanitizers reads the sanitizing stages from YAML or JSON: strictly, with defaults filled in. Its error is an
-// [InvalidError] with every problem.
+// [InvalidError] with every problem and its line.
 func DecodeSanitizers(text []byte) (*Sanitizers, error) {
 	raw, err := YAMLToJSON(text)
 	if err != nil {
@@ -97,11 +97,11 @@ func DecodeSanitizers(text []byte) (*Sanitizers, error) {
 	}
 	s := &Sanitizers{}
 	if err := decode(raw, KindSanitizers, s).err(KindSanitizers); err != nil {
-		return nil, err
+		return nil, withLines(err, text)
 	}
 	s.Default()
 	if err := s.Validate(); err != nil {
-		return nil, err
+		return nil, withLines(err, text)
 	}
 	return s, nil
 }

@@ -106,6 +106,7 @@ func (c *VFConfig) Overlay(over *VFConfig) {
 	if former == nil || former.AddressPool == "" || c.Network.AddressPool != "" {
 		return
 	}
+	// A copy: after lay, c shares the network with over, which is also laid over the claim's other devices.
 	merged := *c.Network
 	merged.AddressPool = former.AddressPool
 	c.Network = &merged
