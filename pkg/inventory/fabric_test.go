@@ -1,8 +1,10 @@
 package inventory_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -71,5 +73,16 @@ func TestFabricIsReadFromItsFiles(t *testing.T) {
 	}
 	if others.Host.Fabric != (device.FabricFacts{}) {
 		t.Errorf("to a user who is not root: %+v", others.Host.Fabric)
+	}
+	state := filepath.Join(k.Root(), fabric.StateFile)
+	if err := errors.Join(os.Remove(state), os.Mkdir(state, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	unread, err := inventory.Scan(t.Context(), fs)
+	if err != nil {
+		t.Fatalf("a directory in place of the state fails the scan of all devices: %v", err)
+	}
+	if got := unread.Host.Fabric.Unread; !strings.Contains(got, filepath.Base(fabric.StateFile)) {
+		t.Errorf("with a directory in place of the state: %q, want its name", got)
 	}
 }

@@ -63,6 +63,7 @@ func readGroup(fs *sysfs.FS, number int, before *device.Group) (*device.Group, e
 	defer dir.Close()
 	a := &attributes{dir: dir}
 	g := &device.Group{Number: number, Type: a.word("type")}
+	// A group of no-IOMMU mode has no default domain, so its type is unknown (iommu_group_show_type in drivers/iommu/iommu.c).
 	if g.Type == "" || g.Type == "unknown" {
 		g.NoIOMMU = a.word("name") == "vfio-noiommu"
 	}

@@ -62,20 +62,23 @@ func (r *hostReader) refresh(h *device.Host) {
 // fabric reads what the plugin and bootstrap have written about the node's fabric. Most nodes have none, and nothing more is read there.
 // The files are root's: to anybody else the node has no fabric.
 func (r *hostReader) fabric() device.FabricFacts {
-	f := device.FabricFacts{State: r.own(fabric.StateFile), Modules: r.own(fabric.MapFile)}
+	var f device.FabricFacts
+	f.State = r.own(fabric.StateFile, &f)
+	f.Modules = r.own(fabric.MapFile, &f)
 	if f == (device.FabricFacts{}) {
 		return f
 	}
 	f.Product = r.text("sys/class/dmi/id/product_name")
-	f.Driver = r.text("sys/module/nvidia/version")
+	f.Driver = r.text(fabric.VersionFile)
 	return f
 }
 
-// own returns the content of a file of kata-vfio's; empty if it does not exist, or is not for this user.
-func (r *hostReader) own(path string) string {
+// own returns the content of a file of kata-vfio's; empty if it does not exist, or is not for this user. Another error is noted and
+// fails no scan: it concerns the fabric's GPUs, and no other device of the node.
+func (r *hostReader) own(path string, f *device.FabricFacts) string {
 	text, err := readOptional(r.fs, path)
-	if r.err == nil && !errors.Is(err, fs.ErrPermission) {
-		r.err = err
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		f.Unread = err.Error()
 	}
 	return text
 }

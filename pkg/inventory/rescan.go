@@ -35,6 +35,9 @@ func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pc
 		if next, err = s.rereadGroups(); err != nil {
 			return nil, fmt.Errorf("rescan IOMMU groups: %w", err)
 		}
+		if len(next) == 0 {
+			next = s.unasked()
+		}
 	}
 	fresh := s.fresh()
 	inheritNames(prev, fresh)

@@ -171,6 +171,9 @@ func (s *scan) recall(f *device.Function) {
 // spread does n pieces of work on all processors: reading is all system calls,
 // and waits for slow registers of devices. It ends with the first error.
 func spread(ctx context.Context, n int, work func(i int) error) error {
+	if n == 1 && ctx.Err() == nil { // as when a claim ends: a goroutine costs as much as some reads
+		return work(0)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	workers := min(runtime.GOMAXPROCS(0), n)
 	for first := range workers {
@@ -197,6 +200,9 @@ func (s *scan) finish(ctx context.Context, fresh []*device.Function) error {
 		s.number(f)
 	}
 	s.names.apply(fresh)
+	if err := s.readManagers(ctx, fresh); err != nil {
+		return err
+	}
 	fresh = slices.DeleteFunc(slices.Clone(fresh), s.briefly)
 	if err := s.adopt(fresh); err != nil {
 		return fmt.Errorf("scan device nodes and children: %w", err)
