@@ -103,7 +103,7 @@ func (c *comparison) fields(path string, s *shape, kind reflect.Type) {
 // choices has the program judge each choice, and one that is none: its refusal lists all.
 func (c *comparison) choices(path string, all []string) {
 	c.Helper()
-	if strings.HasPrefix(path, "virtualFunctions") || strings.HasPrefix(path, "vfio.keepOffMatching") {
+	if strings.HasPrefix(path, "virtualFunctions") || strings.HasPrefix(path, "vfio.keepOffMatching") || strings.HasPrefix(path, "vfio.resetMethods[0].match") {
 		return // the node config's, which are compared elsewhere
 	}
 	for _, one := range append(slices.Clone(all), "?") {

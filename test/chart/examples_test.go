@@ -12,12 +12,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
 // Who runs an example sees a device in its log, by a program that is the same tomorrow.
 func TestExamplesShowTheirDevices(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/examples/*.yaml")
-	if err != nil || len(files) < 10 {
+	partition, globErr := filepath.Glob("../../deploy/examples/partition/*.yaml")
+	files = append(files, partition...)
+	if err = errors.Join(err, globErr); err != nil || len(files) < 10 {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
 	shows := regexp.MustCompile(`nvidia-smi|^ip `)
@@ -65,5 +70,38 @@ func podsOf(t *testing.T, file string) (pods []corev1.Pod) {
 		case "Job", "Deployment", "StatefulSet":
 			pods = append(pods, corev1.Pod{Spec: object.Spec.Template.Spec})
 		}
+	}
+}
+
+// TestPartitionExampleFitsItsValues: the chart's values beside the example make the class of its claim, and a fabric that the plugin takes.
+func TestPartitionExampleFitsItsValues(t *testing.T) {
+	read := func(name string) []byte {
+		text, err := os.ReadFile("../../deploy/examples/partition/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var values struct {
+		NodeConfig    map[string]any
+		Plugin        struct{ Fabric struct{ Enabled bool } }
+		DeviceClasses map[string]struct{ Enabled bool }
+	}
+	if err := sigsyaml.Unmarshal(read("values.yaml"), &values); err != nil {
+		t.Fatal(err)
+	}
+	values.NodeConfig["apiVersion"], values.NodeConfig["kind"] = "resource.kata-vfio.dev/v1alpha1", "NodeConfig"
+	config, err := sigsyaml.Marshal(values.NodeConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := v1alpha1.DecodeNodeConfig(config)
+	if err != nil || decoded.Fabric == nil || !values.Plugin.Fabric.Enabled {
+		t.Errorf("node config %+v, %v, plugin.fabric.enabled %t; want a fabric", decoded, err, values.Plugin.Fabric.Enabled)
+	}
+	_, class, _ := strings.Cut(string(read("pod.yaml")), "deviceClassName: ")
+	class, _, _ = strings.Cut(class, ".")
+	if !values.DeviceClasses[class].Enabled {
+		t.Errorf("the values do not make the class %q: %v", class, values.DeviceClasses)
 	}
 }

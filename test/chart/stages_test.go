@@ -198,8 +198,8 @@ func TestSchemaHasTheFieldsOfSanitizers(t *testing.T) {
 	}
 	for def, of := range map[string]reflect.Type{"Sanitizer": reflect.TypeFor[v1alpha1.Sanitizer](), "SanitizeRule": reflect.TypeFor[v1alpha1.SanitizeRule]()} {
 		var want []string
-		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if name != "name" { // the key of a profile
 				want = append(want, name)
 			}

@@ -70,7 +70,7 @@ func parseFunctions(text string) ([]*function, error) {
 		}
 		f, err := parseFunction(trimmed)
 		if err != nil || depth > len(above) {
-			return nil, fmt.Errorf("function %q: %v", trimmed, err)
+			return nil, fmt.Errorf("function %q: %w", trimmed, err)
 		}
 		above = append(above[:depth], f)
 		f.place(above)

@@ -44,6 +44,9 @@
 {{- if .Values.bootstrap.enabled }}
 {{- include "kata-vfio.checkHotPlug" . }}
 {{- include "kata-vfio.checkEarlyBinding" . }}
+{{- if and (dig "fabric" "activate" list .Values.bootstrap.blueprint) (eq .Values.nodeConfig.source "ConfigMap") (kindIs "map" .Values.nodeConfig.fabric) }}
+{{- fail (printf "%sbootstrap.blueprint.fabric.activate and nodeConfig.fabric are both set: partitions would be active that the plugin has not activated, and it would refuse claims for their GPUs; remove one of them" (include "kata-vfio.inPool" .)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -158,11 +161,18 @@ match, unless it names others. */}}
 {{- end }}
 {{- end }}
 
-{{/* Whether shared GPUs have their controller: without it, their pods would wait. */}}
+{{/* Whether shared GPUs have their controller, without which their pods would wait, and a scheduler that heeds its rules. */}}
 {{- define "kata-vfio.checkShared" -}}
 {{- $pool := .Values.sharedPool }}
 {{- if and $pool.enabled (not $pool.drivers) }}
 {{- fail "sharedPool.enabled is true, and sharedPool.drivers is empty: name the DRA driver that shares the GPUs, such as gpu.nvidia.com" }}
+{{- end }}
+{{- $ignores := "KAI ignores DeviceTaintRules and binding conditions, so that a VM and a container would get one GPU" }}
+{{- if and $pool.enabled .Values.kai.countGPUs }}
+{{- fail (printf "sharedPool.enabled and kai.countGPUs are true: %s; set kai.countGPUs to false and have kube-scheduler schedule all pods with GPUs, or share none" $ignores) }}
+{{- end }}
+{{- if and $pool.enabled (eq .Values.admission.tenants.schedulerName "kai-scheduler") }}
+{{- fail (printf "sharedPool.enabled is true, and admission.tenants.schedulerName is kai-scheduler: %s; leave admission.tenants.schedulerName empty, or share no GPUs" $ignores) }}
 {{- end }}
 {{- if and $pool.enabled (semverCompare "<1.37.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "sharedPool.enabled is true, and the cluster has Kubernetes %s: sharing needs DeviceTaintRules of 1.37" .Capabilities.KubeVersion.Version) }}
