@@ -125,6 +125,7 @@ func (j *judging) diffTable(w io.Writer, d *finding.Diff, width int) error {
 		c := &d.Changes[i]
 		f := c.Finding()
 		count[c.Kind]++
+		// The summary below counts all changes, also those that are too mild to be shown.
 		if f.Severity.Compare(j.show) > 0 {
 			continue
 		}

@@ -85,6 +85,7 @@ func (t *tree) once(ctx context.Context, j *judging, e *repeated, stdout io.Writ
 	if err := output.JSONLine(&line, "report", doc.Report); err != nil {
 		return err
 	}
+	// The file comes first: the report must be kept even if the reader of standard output has gone away.
 	kept := e.keep(doc.Subject.Name, line.Bytes())
 	if _, err := stdout.Write(line.Bytes()); err != nil {
 		return errors.Join(kept, fmt.Errorf("write report: %w", err))
@@ -111,6 +112,7 @@ func (e *repeated) keep(name string, report []byte) error {
 func repeat(ctx context.Context, every time.Duration, do func(context.Context)) {
 	for ctx.Err() == nil {
 		do(ctx)
+		// The pause follows the audit's end: an audit that takes longer than the period is not followed at once by the next.
 		wait := time.NewTimer(every - every/10 + rand.N(every/5))
 		select {
 		case <-ctx.Done():

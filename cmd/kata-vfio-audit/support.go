@@ -55,6 +55,7 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 	}
 	defer func() { _ = r.node.Close() }()
 	var b output.Bundle
+	// The patterns are paths of the system: a tenant whose name is a word of one must not change it.
 	b.Keep(archive.Patterns()...)
 	var mask *output.Mask
 	if s.mask {
@@ -65,6 +66,7 @@ func (s *support) write(ctx context.Context, t *tree, w, warnings io.Writer, led
 	if err := s.fill(ctx, r, &b, mask); err != nil {
 		return err
 	}
+	// The node's archive is compressed, so that its names are replaced here. The mask must know all names by now.
 	node, err := r.archive(&b, mask)
 	if err != nil {
 		return err
@@ -182,6 +184,7 @@ func maskedRecord(mask *output.Mask, name string, data []byte) []byte {
 	if err != nil {
 		return []byte(leftOut)
 	}
+	// The record's checksum covers its bytes: a replaced name in the file would make a damaged record of it.
 	body, err := json.Marshal(rec)
 	if err != nil {
 		return []byte(leftOut)
@@ -291,6 +294,7 @@ func (r *recorded) addLedger(ctx context.Context, b *output.Bundle, mask *output
 			continue // the verification says where
 		}
 		mask.Hide(archive.ListNames(e.Event)...)
+		// The slice is cut at twice the limit, so that the tail is not copied at each event.
 		if tail = append(tail, bytes.Clone(e.Raw)); len(tail) > 2*maxTail {
 			tail = slices.Clone(tail[maxTail:])
 		}

@@ -142,6 +142,7 @@ func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootst
 		return nil, err
 	}
 	if outcome := p.Outcome(); outcome == bootstrap.Fit || outcome == bootstrap.RebootNeeded {
+		// A node that matches needs no apply, also with --apply Once.
 		k.applied = true
 	}
 	if !k.due(p) {
@@ -150,6 +151,7 @@ func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootst
 	failed := k.fix(ctx, e, b, text)
 	k.applied = k.applied || failed == nil
 	k.backOff(p)
+	// The result is what is left, and not what was to do before the fix.
 	p, err = e.Plan(ctx, b)
 	return p, errors.Join(failed, err)
 }

@@ -222,6 +222,7 @@ func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Drain
 		select {
 		case <-over.Done():
 		case <-tick.C:
+			// With ctx, not over: the limit ends the wait, and must not cut off a rebind that has begun.
 			next, err := n.Maintainer.FinishDrain(ctx, state.Drain)
 			if err != nil {
 				return nil, err

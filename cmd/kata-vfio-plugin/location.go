@@ -45,6 +45,7 @@ func locate(rec *journal.Record, snap *device.Snapshot) locations {
 		found := snap.Find(fn.Identity)
 		f, taken := snap.Function(fn.Address)
 		switch {
+		// Unless the match is sure, the recorded address is shown: another card of the same model may have been found.
 		case found.Sure && found.Function.Address != fn.Address:
 			l.moved[fn.Address] = found.Function.Address
 		case found.Function == nil && (!taken || fn.Identity.Match(snap.Identify(f)) == device.Differs):

@@ -18,6 +18,7 @@ import (
 func (o *options) published(bootID string) *facts.Published {
 	data, err := os.ReadFile(filepath.Join(o.node.Root, cmp.Or(o.node.RunDir, node.DefaultRunDir), facts.PublishedFile))
 	var published facts.Published
+	// A captured tree may have the file of an earlier boot, which says nothing about this one.
 	if err != nil || json.Unmarshal(data, &published) != nil || bootID == "" || published.BootID != bootID {
 		return &facts.Published{}
 	}

@@ -59,6 +59,7 @@ func runCommand(opts *options) *cobra.Command {
 				return command.Usagef("--tenants-namespace is empty, and the node config has exclusive domains: name the namespace of kata-vfio-controller")
 			}
 			r.plugin.Node, r.plugin.Log, r.plugin.Checks, r.plugin.ChecksEvery = opts.node, log, r.audit.checks(), r.audit.every
+			// An administrator's own GOGC wins.
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(garbagePercent)
 			}

@@ -17,6 +17,8 @@ func writable(root string) error {
 	if err := unix.Statfs(sys, &stat); err != nil {
 		return command.Usagef("look at %s: %w; --root names the directory that holds the node's sys", sys, err)
 	}
+	// access(2) checks the real user, but a write is checked for the effective one. On a read-only mount, both fail
+	// with EROFS even for root.
 	access := unix.Faccessat(unix.AT_FDCWD, filepath.Join(sys, "bus/pci/drivers_probe"), unix.W_OK, unix.AT_EACCESS)
 	return whyNot(sys, stat.Type == unix.SYSFS_MAGIC, access)
 }

@@ -27,10 +27,12 @@ const settling = 150 * time.Millisecond
 // retries with growing pauses and reports that on warnings.
 func (w *want) follow(ctx context.Context, client lister, missing map[fleet.Kind]string, warnings io.Writer, show func(*fleet.State) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	// One token is enough: it says that something changed, and the state is read from the stores afterwards.
 	changed := make(chan struct{}, 1)
 	informers := map[fleet.Kind]cache.SharedIndexInformer{}
 	var synced []cache.InformerSynced
 	var running sync.WaitGroup
+	// Deferred calls run last to first: the informers are told to end before their end is awaited.
 	defer running.Wait()
 	defer cancel(nil)
 	trouble := &complaints{to: warnings, needs: w.needs, end: cancel, changed: changed, lost: map[fleet.Kind]string{}}
@@ -42,6 +44,7 @@ func (w *want) follow(ctx context.Context, client lister, missing map[fleet.Kind
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", kind, err)
 		}
+		// A kind that the user may not list or watch never syncs, and would keep the others from being shown.
 		settled := func() bool { return informer.HasSynced() || trouble.hasLost(kind) }
 		informers[kind], synced = informer, append(synced, settled)
 		running.Go(func() { informer.RunWithContext(ctx) })
@@ -80,6 +83,7 @@ func await(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
+	// A pod's start changes the claim, the pod and its Events within moments: they make one picture.
 	case <-time.After(settling):
 	}
 	select {
@@ -99,6 +103,7 @@ func ended(ctx context.Context) error {
 
 func (w *want) informer(client lister, kind fleet.Kind, changed chan<- struct{}, trouble *complaints) (cache.SharedIndexInformer, error) {
 	k := w.kind(client, kind)
+	// A client that can't stream a list (WatchList), as client-go's fake ones, says so itself.
 	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: k.list, WatchFuncWithContext: k.watch,
 	}, client)

@@ -63,6 +63,7 @@ func (q *query) print(w io.Writer, document any) error {
 	if err != nil {
 		return err
 	}
+	// A template may fail in its middle. Then nothing is printed.
 	var text bytes.Buffer
 	if err := q.Execute(&text, value); err != nil {
 		return fmt.Errorf("find fields: %w", err)
@@ -80,6 +81,7 @@ func plain(value any) (any, error) {
 		return nil, fmt.Errorf("encode fields: %w", err)
 	}
 	var decoded any
+	// Unlike encoding/json, it decodes whole numbers as int64, so that a count is not printed as 1e+06.
 	if err := utiljson.Unmarshal(data, &decoded); err != nil {
 		return nil, fmt.Errorf("decode fields: %w", err)
 	}

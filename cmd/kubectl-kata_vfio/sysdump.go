@@ -95,6 +95,7 @@ func (s *session) dump(cmd *cobra.Command, d *sysdump) error {
 	if err != nil {
 		return err
 	}
+	// The archive is in memory until it is whole, so that an interrupted command leaves no half of one.
 	var archive bytes.Buffer
 	made := s.now().UTC()
 	if err := b.Write(&archive, output.BundleManifest{Tool: command.Build(), Time: made.Format(time.RFC3339)}, mask); err != nil {

@@ -56,6 +56,7 @@ func (d *sysdump) logsOf(p *corev1.Pod) []corev1.PodLogOptions {
 	since, lines := int64(d.since.Seconds()), int64(maxLogLines)
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range statuses {
+			// The kubelet cuts by lines before it sends. maxLogRead bounds lines that are very long.
 			options := corev1.PodLogOptions{Container: statuses[i].Name, SinceSeconds: &since, TailLines: &lines, Timestamps: true}
 			all = append(all, options)
 			if statuses[i].RestartCount > 0 {

@@ -22,6 +22,7 @@ func (r *testRun) clean(ctx context.Context) error {
 	for _, pod := range r.pods {
 		errs = append(errs, r.awaitGone(ctx, pod, &corev1.Pod{}))
 	}
+	// The claim comes last: its finalizer (resource.kubernetes.io/delete-protection) keeps it while pods have it reserved.
 	errs = append(errs, r.remove(ctx, o.base, &resourceapi.ResourceClaim{}, metav1.DeleteOptions{}), r.awaitGone(ctx, o.base, &resourceapi.ResourceClaim{}))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("delete what the test made: %w; delete it by `kubectl -n %s delete pods,resourceclaims -l %s`", err, o.namespace, testLabel)

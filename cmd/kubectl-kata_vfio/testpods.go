@@ -60,8 +60,9 @@ func (o *testObjects) pod(name string) *corev1.Pod {
 			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 			TerminationGracePeriodSeconds: new(int64(5)),
 			Affinity:                      on(o.node),
-			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			SecurityContext:               &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			// The node was chosen for its free device, so that its taints must not end the test.
+			Tolerations:     []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
 				Name: "test", Image: o.test.image, Args: []string{"devices", "--stay"},
 				Resources: corev1.ResourceRequirements{Requests: small},

@@ -88,6 +88,7 @@ func together(s *device.Snapshot, o *bootstrap.Outlook) *device.Snapshot {
 		if !known {
 			number = len(of)
 			of[f.Root] = number
+			// Any region will do: the rules only ask whether there is one.
 			region := device.Region{Start: 0x1000, End: 0x1fff, Type: "direct"}
 			after.Groups = append(after.Groups, device.Group{Number: number, Type: domain(o, "DMA-FQ"), Reserved: []device.Region{region}})
 		}
@@ -115,6 +116,7 @@ func domain(o *bootstrap.Outlook, translated string) string {
 // show adds the files in which the kernel shows the groups. Files about the unit's hardware are not known before.
 func show(files *sysfs.Overlay, s *device.Snapshot) {
 	const mode = 0o444
+	// The name of a VT-d unit: other IOMMUs are on without an argument.
 	files.Put("sys/class/iommu/dmar0/uevent", nil, mode, 0, 0)
 	for _, g := range s.Groups {
 		dir := fmt.Sprintf("sys/kernel/iommu_groups/%d", g.Number)

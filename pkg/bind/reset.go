@@ -62,7 +62,7 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 	if err != nil {
 		return proof, verdict(r, err)
 	}
-	defer func() { e.letIn(x, err) }()
+	defer func() { e.letIn(x, err) }() //nolint:contextcheck // what is in the kernel outlives the call, and so does the wait for it
 	if proof.Before, err = e.Fingerprints(r.Set); err != nil {
 		return proof, verdict(r, err)
 	}

@@ -55,19 +55,23 @@ func TestKeepOffMatching(t *testing.T) {
 		},
 		"what an address names, too": {"vfio: {keepOff: ['0000:18:00.0'], keepOffMatching: [{types: [gpu], vendors: ['10de']}]}\n", []string{"0000:18:00.0", "0000:17:00.0"}, nil},
 		"the boot console": {
-			"vfio: {keepOffMatching: [{addresses: ['0000:17:00.0']}, {types: [gpu]}]}\n", []string{"0000:17:00.0", "0000:18:00.0"},
+			"vfio: {keepOffMatching: [{addresses: ['0000:17:00.0']}, {types: [gpu]}]}\n",
+			[]string{"0000:17:00.0", "0000:18:00.0"},
 			[]string{"vfio.keepOffMatching[1] matches 0000:3b:00.0, which drives the boot console"},
 		},
 		"the boot console, permitted": {
-			"vfio: {keepOffMatching: [{types: [gpu], vendors: ['1002']}], allowBootConsole: true}\n", []string{"0000:3b:00.0"},
+			"vfio: {keepOffMatching: [{types: [gpu], vendors: ['1002']}], allowBootConsole: true}\n",
+			[]string{"0000:3b:00.0"},
 			[]string{"vfio.keepOffMatching[0] matches 0000:3b:00.0, which drives the boot console"},
 		},
 		"disks": {
-			"vfio: {keepOffMatching: [{types: [nvme]}]}\n", []string{"0000:42:00.0"},
+			"vfio: {keepOffMatching: [{types: [nvme]}]}\n",
+			[]string{"0000:42:00.0"},
 			[]string{"vfio.keepOffMatching[0] matches 0000:41:00.0, but the node uses it: block device nvme0n1 is mounted on /"},
 		},
 		"PFs": {
-			"vfio: {keepOffMatching: [{types: [pf]}]}\nvirtualFunctions: [{pf: '0000:5e:00.0', count: 0}]\n", []string{},
+			"vfio: {keepOffMatching: [{types: [pf]}]}\nvirtualFunctions: [{pf: '0000:5e:00.0', count: 0}]\n",
+			[]string{},
 			[]string{"vfio.keepOffMatching[0] matches 0000:5f:00.0, but it is a PF with VFs enabled (2)"},
 		},
 		"a bridge by its address": {

@@ -103,6 +103,7 @@ func (c *Claim) reserve(ref *resourceapi.ResourceClaimConsumerReference) {
 // devices of a slice with spec.nodeName.
 func selectedNode(given *resourceapi.AllocationResult) string {
 	selector := given.NodeSelector
+	// Terms are alternatives: with two of them the claim is not bound to one node.
 	if selector == nil || len(selector.NodeSelectorTerms) != 1 {
 		return ""
 	}

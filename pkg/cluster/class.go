@@ -28,6 +28,7 @@ func isOurs(c *resourceapi.DeviceClass) bool {
 		return true
 	}
 	return slices.ContainsFunc(c.Spec.Selectors, func(sel resourceapi.DeviceSelector) bool {
+		// An expression that excludes our driver also names it, and makes the class ours. That errs on the strict side.
 		return sel.CEL != nil && strings.Contains(sel.CEL.Expression, v1alpha1.DriverName)
 	})
 }

@@ -79,6 +79,7 @@ func (v *ClassView) Encode() (string, error) {
 // GrantKey stands for a grant of a DeviceClass to a namespace. A namespace's UID is random, and who may not get the namespace can't read
 // it, so that a key tells nobody else which namespace it is.
 func GrantKey(class, namespaceUID string) string {
+	// No name contains NUL, so two grants never have the same text.
 	sum := sha256.Sum256([]byte("kata-vfio class grant\x00" + class + "\x00" + namespaceUID))
 	return hex.EncodeToString(sum[:16])
 }
@@ -145,6 +146,7 @@ func (o *ClassOffer) Matching(d *Device) {
 	if !slices.Contains(o.Models, d.Details.Model) && d.Details.Model != "" {
 		o.Models = append(o.Models, d.Details.Model)
 		slices.Sort(o.Models)
+		// Cut after sorting, so that the offer does not depend on the order of the slices.
 		o.Models = o.Models[:min(len(o.Models), mostModels)]
 	}
 }
@@ -161,6 +163,8 @@ func (o *ClassOffer) SetFree(free int) {
 // from, and that share no hardware with another that has all of it. A device in the domain of a tenant is not free, as only that tenant
 // can get it.
 func (c *Cluster) FreeAtOnce(p *Pool, eligible func(*Device) bool) int {
+	// In the order of the slices. How many fit at most is a packing problem, and the scheduler doesn't solve that either:
+	// it allocates the claims of one pod at a time.
 	left, free := c.counters(p), 0
 	for _, d := range p.Devices {
 		if c.holders[d.ID] == nil && !d.KeepsClaimsAway() && eligible(d) && consume(left, d) {

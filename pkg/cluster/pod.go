@@ -61,6 +61,7 @@ func (c *Cluster) IsUsed(claim *Claim) bool {
 
 // NamesClaim reports whether a container of the pod names one of the pod's claims. The devices of a claim that none names go to none.
 func NamesClaim(spec *corev1.PodSpec, claim string) bool {
+	// Ephemeral containers can't have resources, so they can't name claims.
 	return slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == claim })
 	})

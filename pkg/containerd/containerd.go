@@ -1,4 +1,4 @@
-// Package containerd describes a running containerd and its containers. Package ask reads the description.
+// Package containerd describes a running containerd and its containers. Command kata-vfio-audit reads the description.
 //
 // A node's files show containerd's configuration after its next start. A running containerd shows the configuration in
 // use, and its containers in all namespaces, whether or not they belong to pods.

@@ -76,6 +76,7 @@ func (v *classViews) round(ctx context.Context) {
 	view := v.view(ctx)
 	text, err := view.Encode()
 	now := v.controller.config.Now()
+	// The text is without the time of the view, so views of the same content are equal.
 	if err != nil || text == v.said && now.Sub(v.saidAt) < classesRenewed {
 		return
 	}
@@ -112,6 +113,7 @@ func (v *classViews) write(ctx context.Context, view *cluster.ClassView) error {
 // view returns the view of what is cached now, without its time.
 func (v *classViews) view(ctx context.Context) *cluster.ClassView {
 	i := &v.controller.informers
+	// The first informer is that of the driver's own slices.
 	model, slices := &cluster.Cluster{}, stored[*resourceapi.ResourceSlice](i.slices[0].GetIndexer())
 	addAll(model, slices)
 	addAll(model, stored[*resourceapi.ResourceClaim](i.claims.GetIndexer()))
@@ -132,6 +134,7 @@ func (v *classViews) view(ctx context.Context) *cluster.ClassView {
 		view.Classes = append(view.Classes, offer)
 		view.Grants = append(view.Grants, v.grants(class)...)
 	}
+	// What this round did not ask for is of classes and slices that are gone or have changed.
 	v.matches = kept
 	sortGrants(view)
 	return view
@@ -193,6 +196,7 @@ func (v *classViews) ruledOut() map[cluster.ID]bool {
 
 // match asks the class's selectors about the devices of a slice, as the scheduler does, or remembers what they said.
 func (v *classViews) match(ctx context.Context, class *resourceapi.DeviceClass, s *resourceapi.ResourceSlice, kept map[matchKey]match) match {
+	// An object of the same resource version has the same content, and an evaluation in CEL costs most of a round.
 	key := matchKey{class.Name, class.ResourceVersion, s.Name, s.ResourceVersion}
 	m, known := v.matches[key]
 	if !known {
@@ -220,6 +224,7 @@ func (v *classViews) evaluate(ctx context.Context, class *resourceapi.DeviceClas
 		matches := true
 		for _, sel := range selectors {
 			yes, _, err := sel.DeviceMatches(ctx, cel.Device{Driver: s.Spec.Driver, Attributes: d.Attributes, Capacity: d.Capacity})
+			// The scheduler ends the allocation of a claim with this error, even if other devices match.
 			m.fails = m.fails || err != nil
 			matches = matches && yes && err == nil
 		}

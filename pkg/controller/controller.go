@@ -117,6 +117,7 @@ func (c *Controller) NotReady() string {
 
 // Lead decides and acts until ctx ends. Call it once, and Watch at the same time.
 func (c *Controller) Lead(ctx context.Context) {
+	// A loop that waits in Get sees only the shutdown of its queue, not the end of ctx.
 	stop := context.AfterFunc(ctx, c.shutDown)
 	defer stop()
 	defer c.shutDown()

@@ -168,6 +168,8 @@ func (d *Daemon) elect(ctx context.Context, client kubernetes.Interface, c *Cont
 			LeaseMeta: metav1.ObjectMeta{Name: Name, Namespace: d.Namespace}, Client: client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: d.Identity},
 		},
+		// With ReleaseOnCancel, another controller may lead while Lead still ends here. Each write carries the version of the
+		// object that it was decided on, so a late one is refused.
 		LeaseDuration: lease, RenewDeadline: renew, RetryPeriod: retry, ReleaseOnCancel: true, Name: Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {

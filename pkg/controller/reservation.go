@@ -67,6 +67,7 @@ func (v *domainsView) reserve() []reservation {
 	}
 	slices.SortFunc(waiting, func(a, b contender) int {
 		x, y := a.claim.Object, b.claim.Object
+		// The API's times have whole seconds. The UID orders claims of one second, in each controller alike.
 		return cmp.Or(allocatedAt(x).Compare(allocatedAt(y).Time), cmp.Compare(x.UID, y.UID))
 	})
 	var all []reservation

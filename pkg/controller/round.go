@@ -19,6 +19,7 @@ func (c *Controller) round(ctx context.Context, nodes []string) {
 	if len(nodes) == 0 || ctx.Err() != nil {
 		return
 	}
+	// Taken before the list, whose content is of this time or later.
 	now := c.millis()
 	objects, err := c.fresh(ctx)
 	if err != nil {

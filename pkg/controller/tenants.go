@@ -68,6 +68,7 @@ func (t *tenants) run(ctx context.Context) {
 		}
 		if t.round(ctx) {
 			t.queue.Forget(item)
+			// Nothing watches the ConfigMap, so an entry that was changed by hand is found at the next look only.
 			t.queue.AddAfter(item, recheck)
 		} else {
 			t.queue.AddRateLimited(item)

@@ -25,6 +25,7 @@ func ParseDMAR(table string) (DMAR, error) {
 	if err := check(table, "DMAR", at+1); err != nil {
 		return DMAR{}, err
 	}
+	// INTR_REMAP, X2APIC_OPT_OUT and DMA_CTRL_PLATFORM_OPT_IN_FLAG (VT-d specification, 8.1).
 	b := table[at]
 	return DMAR{Flags: b, InterruptRemapping: b&1 != 0, X2APICOptOut: b&2 != 0, DMAOptIn: b&4 != 0}, nil
 }
@@ -44,6 +45,8 @@ func ParseIVRS(table string) (IVRS, error) {
 	if err := check(table, "IVRS", at+4); err != nil {
 		return IVRS{}, err
 	}
+	// IVinfo is the first field after the header, and its bit 1 is DMA remapping before the boot (IOMMU_IVINFO_OFFSET and
+	// IOMMU_IVINFO_DMA_REMAP in drivers/iommu/amd/amd_iommu_types.h).
 	v := binary.LittleEndian.Uint32([]byte(table[at : at+4]))
 	return IVRS{Info: v, Remapped: v&2 != 0}, nil
 }

@@ -63,6 +63,7 @@ func (n *Node) SpecsIn(configured []string) (specs []Spec, dirs []Fact) {
 func (n *Node) specDirs(configured []string) []string {
 	dirs := []string{strings.TrimPrefix(cdi.StaticDir, "/"), cdi.DefaultDir}
 	for _, dir := range append([]string{cdi.DynamicDir}, configured...) {
+		// A relative directory is below the runtime's working directory, which no file of the node shows.
 		if !path.IsAbs(dir) {
 			continue
 		}
@@ -90,6 +91,7 @@ func parseSpec(file Fact) Spec {
 	if json.Unmarshal(data, &s.Content) == nil {
 		return s // as the plugin writes them, and much faster
 	}
+	// The failed attempt may have left fields of a YAML file that begins like JSON.
 	s.Content = cdispecs.Spec{}
 	if err := yaml.Unmarshal(data, &s.Content); err != nil {
 		s.File.Status, s.File.Err = Broken, err.Error()
@@ -136,6 +138,8 @@ func (n *Node) Gives(s *Spec) []Given {
 // vfioPath returns the VFIO node that a spec's device node is, empty for another. The number decides, then the
 // host's path: Kata, which reads the container's path, resolves it by its number too.
 func (n *Node) vfioPath(d *cdispecs.DeviceNode) string {
+	// A spec may leave out type and number. The runtime then takes those of the host's path (fillInfo in CDI's
+	// pkg/cdi/container-edits_unix.go), and so does the loop below.
 	if d.Type != "b" && d.Major != 0 {
 		if node, ok := n.nodeNumbers()[fmt.Sprintf("%d:%d", d.Major, d.Minor)]; ok {
 			return node

@@ -23,6 +23,7 @@ var followers = regexp.MustCompile(`^(|\+deb\d+.*|-arch\d.*|-\d+\.fc\d+\..*|-fla
 // number returns the kernel's release of kernel.org, or nil if it is unknown. follows: the kernel has the changes of that
 // release, and hardly any others.
 func (k Kernel) number() (number []int, follows bool) {
+	// Up to Debian 12 the release has the ABI's number ("6.1.0-37-amd64"), and only the version has the upstream release.
 	if m := debianVersion.FindStringSubmatch(k.Version); m != nil {
 		return KernelNumber(m[1]), true
 	}

@@ -135,6 +135,7 @@ func (n *Node) readPublished() bool {
 		f.Status, f.Err = Broken, err.Error()
 		return false
 	}
+	// After a reboot an address can be another function's, because a card was added, moved or removed.
 	if said.BootID != "" && said.BootID != n.Snapshot.Host.BootID {
 		return false
 	}
@@ -237,6 +238,7 @@ func (n *Node) unread(marks error) []string {
 		all = append(all, fmt.Sprintf("the map of memory could not be read, so that a frame buffer of the firmware in a GPU's memory may be missed: %s: %s", f.Path, f.Err))
 	}
 	if f := n.Journal(); !f.Known() {
+		// Records and marks are files of this directory: one sentence covers them.
 		return append(all, fmt.Sprintf("the journal could not be read, so that claims' devices, quarantine and drains are not known: %s: %s", f.Path, f.Err))
 	}
 	for _, f := range n.Damaged {

@@ -77,6 +77,7 @@ func (n *Node) VTdUnits() []VTdUnit {
 		if u.Extended.OK() && err != nil {
 			u.Extended.Status, u.Extended.Err = Broken, "it is not a hexadecimal number"
 		}
+		// ecap_ir_support and ecap_dev_iotlb_support (drivers/iommu/intel/iommu.h).
 		u.RemapsInterrupts, u.DeviceTLB = bits&8 != 0, bits&4 != 0
 		devices, _ := n.List(path.Join(class, name, "devices"))
 		for _, d := range devices {

@@ -132,6 +132,7 @@ func (n *Node) functionsByNode() map[string][]pci.Address {
 func vfioNodes(f *device.Function) []string {
 	var nodes []string
 	if f.Group != nil {
+		// The group has one of the two, by whether an IOMMU is behind it (vfio_noiommu_group_alloc in drivers/vfio/group.c).
 		nodes = append(nodes, vfio.GroupNode(*f.Group), vfio.NoIOMMUNode(*f.Group))
 	}
 	if f.Children.VFIO != "" {
@@ -152,6 +153,7 @@ func newHoldings(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
 	held := func(a pci.Address) bool {
 		return slices.ContainsFunc(all, func(h OpenHandle) bool { return slices.Contains(h.Devices, a) })
 	}
+	// A process can have a device without a node: another one opened it, and passed the descriptor over a socket.
 	for _, a := range u.Devices {
 		if !held(a) {
 			all = append(all, OpenHandle{Process: u, Node: "the VFIO device of " + a.String(), Devices: []pci.Address{a}})
@@ -266,6 +268,7 @@ func (n *Node) LocksAtWill(pid int) (free, known bool, seen []Fact) {
 	seen = []Fact{status, limits}
 	bits, err := strconv.ParseUint(caps, 16, 64)
 	switch {
+	// With CAP_IPC_LOCK the kernel compares with no limit (bypass_rlim in mm/util.c).
 	case err == nil && bits&(1<<capIPCLock) != 0, soft == "unlimited":
 		return true, true, seen
 	case err != nil || soft == "":

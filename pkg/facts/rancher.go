@@ -27,6 +27,8 @@ func (d *Distribution) Rancher(node Tree) *Rancher {
 	if dir := unit.environment[variable+"_DATA_DIR"]; dir != "" {
 		r.values["data-dir"] = []string{dir}
 	}
+	// K3s inserts the file's values before its own arguments (pkg/configfilearg), and reads a variable only for a flag that
+	// is not among them: flags override the file, and the file overrides the environment.
 	for _, name := range r.Files {
 		r.merge(node.Read(name).Value)
 	}
@@ -92,6 +94,7 @@ func (r *Rancher) flags(args []string) {
 		switch {
 		case ok && inOne:
 			r.values[name] = append(r.values[name], value)
+		// Whether a flag is boolean is not known here, so the next flag counts as the value of one. No caller asks for one.
 		case ok && i+1 < len(args):
 			r.values[name] = append(r.values[name], args[i+1])
 		}

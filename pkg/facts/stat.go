@@ -39,6 +39,7 @@ func (s *Stat) Writers() string {
 	bits := s.ModeBits()
 	sticky := bits&syscall.S_IFMT == syscall.S_IFDIR && bits&syscall.S_ISVTX != 0
 	switch {
+	// The owner can change the mode at any time, so the bits don't matter.
 	case s.UID != 0:
 		return fmt.Sprintf("user %d owns it", s.UID)
 	case bits&0o002 != 0 && !sticky:

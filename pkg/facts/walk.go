@@ -27,6 +27,7 @@ func walk(dirs dirReader, dir string, depth int) []string {
 	var files []string
 	for _, name := range names {
 		file := path.Join(dir, name)
+		// The kubelet and CRI-O walk the directory by Go's filepath package, which follows no link.
 		if depth < maxDepth && !dirs.IsLink(file) {
 			if _, sub := dirs.Names(file); sub.OK() {
 				files = append(files, walk(dirs, file, depth+1)...)

@@ -8,7 +8,8 @@ import (
 )
 
 // ResetMark marks a function that a tenant could reach and that has no proven reset since: its claim's class waives the
-// reset, or the node stopped, or the function was off the bus when its claim was released. The mark outlives the
+// reset, or the node stopped, or the function was off the bus when its claim was released. Fabric Manager's start marks GPUs that no claim
+// has, too. The mark outlives the
 // claim's record and reboots, because a restart of the machine proves nothing. The next proven reset removes it.
 //
 // If the function is not found in a later boot, and can't be told from others of its model, each of these counts as
@@ -17,7 +18,7 @@ type ResetMark struct {
 	// Address is the address that the function had.
 	Address  pci.Address     `json:"address"`
 	Identity device.Identity `json:"identity,omitzero"`
-	// Claim is the UID of the claim that had the function.
+	// Claim is the UID of the claim that had the function; empty if that is unknown, or no tenant is the reason.
 	Claim string `json:"claim"`
 	// Why is a phrase: "class waives the reset".
 	Why string `json:"why"`

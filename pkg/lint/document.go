@@ -64,6 +64,7 @@ func parse(p part) (*document, *v1alpha1.Problem) {
 	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
 		return nil, nil
 	}
+	// Strict, because of a key that is there twice the API server would only see the last value.
 	text, err := strictyaml.YAMLToJSONStrict(p.text)
 	if err != nil {
 		return nil, malformed(err, p.line)
@@ -222,6 +223,7 @@ func (d *document) templates(at string, value any) (all []*subject) {
 			all = append(all, d.templates(fmt.Sprintf("%s[%d]", at, i), v[i])...)
 		}
 	case map[string]any:
+		// A pod template is always inside another object: at the top, such a spec is of a kind that is not known here.
 		if spec, ok := v["spec"].(map[string]any); ok && at != "" {
 			if _, ok := spec["containers"].([]any); ok {
 				return []*subject{d.typed(at, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": v["metadata"], "spec": v["spec"]}, &corev1.Pod{})}

@@ -45,6 +45,7 @@ func (p *policy) locate(ctx context.Context, r *request, validation int) (string
 func (l *locating) below(value any, at place, set func(any)) (place, error) {
 	best := at
 	for _, p := range parts(value, at, set) {
+		// The object is changed in place, so each part is back before the next one is tried.
 		p.remove()
 		passes, err := l.passes()
 		p.restore()
@@ -89,6 +90,7 @@ func parts(value any, at place, set func(any)) (all []inner) {
 		for i := range v {
 			all = append(all, inner{
 				path: fmt.Sprintf("%s[%d]", at.path, i), value: v[i], set: func(to any) { v[i] = to },
+				// A clone, because Delete moves the items of the list that restore puts back.
 				remove: func() { set(slices.Delete(slices.Clone(v), i, i+1)) }, restore: func() { set(v) },
 			})
 		}
@@ -123,6 +125,7 @@ func (l *locating) passes() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	// Without the part, the match conditions leave the object to other policies.
 	if !l.policy.isAsked(results) {
 		return true, nil
 	}

@@ -32,7 +32,7 @@ type Checks struct {
 	Waivers string
 }
 
-// Gate runs the checks of the node below root once. It returns those that fail, for [node.NodeConfig.Checks], so that the node
+// Gate runs the checks of the node below root once. It returns those that fail, for [node.Config.Checks], so that the node
 // refuses what the daemon would refuse now, and warnings about waivers that accept nothing.
 func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (failures *check.Failures, warnings []string, err error) {
 	if c.Counts == finding.Off {
@@ -47,6 +47,7 @@ func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConf
 		return nil, nil, err
 	}
 	n := facts.New(fsys, snap)
+	// No daemon has published anything, so the checks go by what the config would offer.
 	n.SetPublished(offered(cfg, snap))
 	file := c.waivers(root, all, slog.New(slog.DiscardHandler))
 	accepted, err := file.parse()

@@ -47,6 +47,7 @@ func (s *service) repair(ctx context.Context) error {
 
 // Run looks soon and then after each pause, or when Soon says so, until ctx ends.
 func (r *Repair) Run(ctx context.Context) error {
+	// Spread, because an update of the DaemonSet starts the plugins of many nodes at once, and each look asks the API server.
 	next := time.NewTimer(rand.N(repairFirst))
 	defer next.Stop()
 	var last time.Time
@@ -93,6 +94,7 @@ type nodeProcesses struct{ fs *sysfs.FS }
 func (n nodeProcesses) IsAlive(p journal.Process) bool {
 	start, err := nri.Kernel{FS: n.fs}.StartTime(p.PID)
 	if err == nil {
+		// The kernel uses PIDs again, and the start time tells the process from a later one.
 		return start == p.StartTime
 	}
 	there, err := n.fs.Exists(fmt.Sprintf("proc/%d", p.PID))
@@ -219,6 +221,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 	lost, left := map[string]loss{}, map[string]orphan{}
 	var due []*journal.Record
 	for _, rec := range records {
+		// Only an operator ends a quarantine, and without a name the API server can't be asked for the claim.
 		if rec.Kind != journal.Claim || rec.State == journal.Quarantined || rec.Plan.Claim.Name == "" {
 			continue
 		}
@@ -302,6 +305,7 @@ func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) st
 	case s != nil && r.Processes.IsAlive(s.VMM):
 		return fmt.Sprintf("%s, and sandbox %s (pid %d) still has it", why, s.ID, s.VMM.PID)
 	}
+	// stillLost asks again with the claim's lock held: the claim may have got devices since the look began.
 	err := r.Claims.Release(ctx, ref, r.stillLost)
 	if errors.Is(err, dra.ErrAllocatedAgain) {
 		return ""

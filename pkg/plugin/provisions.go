@@ -96,6 +96,7 @@ func (w *ProvisionWatch) Follow(ctx context.Context, snapshots <-chan *device.Sn
 
 // Changed applies the rules again if the snapshot requires it.
 func (w *ProvisionWatch) Changed(ctx context.Context, snap *device.Snapshot) {
+	// Most snapshots come from changes of other devices, and each provisioning reads every PF.
 	if pfs := describePFs(snap); pfs != w.pfs {
 		w.pfs = pfs
 		w.provision(ctx)
@@ -194,6 +195,7 @@ func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 		f := &snap.Functions[i]
 		drivers[f.Address] = f.Driver
 		before, known := w.drivers[f.Address]
+		// A change from a host driver to VFIO is a claim's own binding, and nothing to bind.
 		fresh := !known || before != f.Driver && (f.Driver == "" || device.IsVFIO(before))
 		found = found || fresh
 		if fresh || w.unbound[f.Address] {

@@ -68,6 +68,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		Cluster: &sandboxClaims{service: s, allocations: allocations}, Renewer: s.sandboxes.nri, Requests: s.metrics, Intercept: s.tracer.Unary,
 	})
 	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
+	// Last, so that all parts of an answer are there when the first shim asks.
 	s.sandboxes.listener, err = podres.Listen(ctx, s.config.PodResources)
 	return err
 }

@@ -144,6 +144,7 @@ func (w *StageWatch) pod(ctx context.Context, stage *journal.Stage) (*corev1.Pod
 	// The API server is asked, and no cache: what decides about a device must be the pod as it is.
 	pod, err := w.Client.CoreV1().Pods(stage.Claim.Namespace).Get(ctx, stage.Pod, metav1.GetOptions{})
 	switch {
+	// A pod of the same name that was made later did not run this stage.
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != stage.PodUID:
 		return nil, nil
 	case err != nil:

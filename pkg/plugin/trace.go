@@ -149,6 +149,7 @@ func (c carrier) Keys() []string {
 // Observe creates a child span for each phase of the work on a claim. It is an [effects.Observer].
 func (t *Tracer) Observe(e effects.Event) {
 	parent := t.working(e.Claim.UID)
+	// Work that no call began, such as the recovery, has no parent: its phases would be traces of one span each.
 	if parent == nil || !parent.IsRecording() {
 		return
 	}

@@ -106,6 +106,7 @@ func (w *WarmWatch) Look(ctx context.Context, back bool) {
 	if isNew(&w.problem, err) {
 		w.Log.ErrorContext(ctx, "devices not kept warm", slog.Any("err", err))
 	}
+	// After an error without pools, the metrics keep the last known state: 0 would look like a node without warm devices.
 	if err == nil || len(pools) > 0 {
 		w.Metrics.ObserveWarm(pools)
 	}

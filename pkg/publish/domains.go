@@ -27,6 +27,7 @@ func domains(n *Node, e *entry) string {
 		}
 	}
 	text := strings.Join(keys, ",")
+	// The whole node includes them all: a domain that is too large refuses a claim, and one that is cut off would admit it.
 	if len(text) > resourceapi.DeviceAttributeMaxValueLength {
 		return string(isolation.NodeDomain)
 	}

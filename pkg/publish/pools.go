@@ -129,6 +129,7 @@ func (n *Node) named(pool string) string {
 // newPool makes the slices of one pool: devices best isolated first, then what
 // they share.
 func newPool(n *Node, l *device.Layout, members []*entry) Pool {
+	// The scheduler's allocator tries the devices of a slice in their order, and takes the first that fits.
 	slices.SortFunc(members, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(n.position(a), n.position(b)), a.addr.Compare(b.addr), cmp.Compare(a.name, b.name))
 	})

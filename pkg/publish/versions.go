@@ -34,6 +34,7 @@ func (v Versions) addTo(d *resourceapi.Device, e *entry) {
 		name resourceapi.QualifiedName
 		text string
 	}{{AttrPluginVersion, v.Plugin}, {AttrKataVersion, v.Kata}} {
+		// The API server refuses a version that is not semantic, and the whole slice with it.
 		version, ok := semantic(one.text)
 		if ok && len(d.Attributes)+len(d.Capacity) < resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 			d.Attributes[one.name] = resourceapi.DeviceAttribute{VersionValue: &version}

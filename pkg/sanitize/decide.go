@@ -54,6 +54,7 @@ func (o Outcome) OnlyFirmware() bool {
 // Decide concludes from the end of a sanitizer's run. Whatever is not a complete, consistent and unmistakable answer of
 // the expected image about the expected device is Unknown, or Interrupted if the cause is outside of both.
 func Decide(want Expected, got Observed) Outcome {
+	// Until the runtime has created the container, its status has no imageID.
 	if got.ImageID != "" || got.Terminated {
 		if reason := wrongImage(want.Digest, got.ImageID); reason != "" {
 			return Outcome{Verdict: Unknown, Reason: reason}
@@ -64,12 +65,15 @@ func Decide(want Expected, got Observed) Outcome {
 	}
 	result, err := got.answer(want.Device)
 	switch {
+	// First, because whatever ended the run does not make a dirty device clean.
 	case err == nil && result.Verdict == Dirty:
 		return want.judge(result)
 	case interrupted(got.Reason):
 		return Outcome{Verdict: Interrupted, Reason: "the sanitizer was interrupted: " + got.why()}
 	case !completed(got.Reason):
 		return Outcome{Verdict: Unknown, Reason: "the sanitizer was ended before it was done: " + got.why()}
+	// On deletion the container runtime sends SIGTERM, unless the image names another signal, and SIGKILL after the
+	// grace period.
 	case got.Deleted && slices.Contains([]int{exitSIGTERM, exitSIGKILL}, got.ExitCode):
 		return Outcome{Verdict: Interrupted, Reason: "the sanitizer's pod was deleted before it was done"}
 	case err != nil:
@@ -191,6 +195,7 @@ func (e Expected) judge(result *Result) Outcome {
 	if o.Verdict != Clean || e.Firmware == Record {
 		return o
 	}
+	// A policy that this version does not know must not let a device pass.
 	if e.Firmware != Require {
 		o.Verdict, o.Reason = Unknown, fmt.Sprintf("the firmware policy is %s, want Record or Require", show(string(e.Firmware)))
 		return o

@@ -90,6 +90,7 @@ func Accumulate(before, now []Change, measured []Measurement) []Change {
 			all[i].Is = m
 		}
 	}
+	// Was is not nil: the loop above leaves out first measurements, and so did earlier calls.
 	all = slices.DeleteFunc(all, func(c Change) bool { return c.Is != nil && *c.Was == *c.Is })
 	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return all

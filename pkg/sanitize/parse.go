@@ -21,6 +21,7 @@ func Parse(message []byte) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{}
+	// encoding/json accepts names in any case, and lets the last of repeated fields win without an error.
 	strict, err := kjson.UnmarshalStrict(message, result)
 	if err != nil {
 		return nil, fmt.Errorf("parse the result: %s", clip(err.Error()))

@@ -63,6 +63,7 @@ func (r *Recorder) processes() map[string][]string {
 }
 
 func (r *Recorder) censorProcess(pid string, places []string) {
+	// Process 1 has the node's own namespaces, with which those of others are compared.
 	keep := pid == "1" || r.isDaemon("proc/"+pid)
 	for _, place := range places {
 		keep = keep || r.entries[place].concerns()
@@ -94,6 +95,7 @@ func (e *entry) concerns() bool {
 			return true
 		}
 	}
+	// The words are in the links of /proc/PID/fd, such as anon_inode:kvm-vm, and in the lines of maps.
 	for _, word := range []string{"vfio", "/dev/iommu", "kvm-vm", "/sys/bus/pci", "/sys/devices/pci"} {
 		if strings.Contains(e.target, word) || bytes.Contains(e.data, []byte(word)) {
 			return true

@@ -149,6 +149,7 @@ func (e *entry) keep(a sysfs.Access) {
 	case sysfs.OpOpen:
 		e.opened = true
 	case sysfs.OpRead:
+		// Some readers ask for the beginning of a file only. The longest answer serves all of them.
 		if !e.read || len(a.Data) > len(e.data) {
 			e.data = slices.Clone(a.Data)
 		}

@@ -264,6 +264,7 @@ func translatedRequests(n *facts.Node) Answer {
 			p, _ := n.Snapshot.Function(l.At)
 			severity := rule.Medium
 			m, crosses := crossing[l.Domain]
+			// A request past the IOMMU to a device of the same tenant harms that tenant alone.
 			if crosses {
 				severity = rule.Critical
 			}

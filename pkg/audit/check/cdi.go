@@ -237,6 +237,7 @@ func asksControl(rec *journal.Record, device string) bool {
 func namesArePerClaim(n *facts.Node) Answer {
 	return judgeSpecs(n, "the device names", func(s *facts.Spec) Answer {
 		for _, g := range n.Gives(s) {
+			// Edits of the whole spec have no name of their own: they come with each of its devices.
 			if g.Device != "" && (s.Claim == "" || !strings.HasPrefix(g.Device, s.Claim)) {
 				return reaching(n, s, fail(fmt.Sprintf("%s=%s gives %s to anyone who names it", s.Content.Kind, g.Device, g.Path), specFact(n, s)))
 			}

@@ -54,6 +54,7 @@ func selectedAreClaimable(n *facts.Node) Answer {
 			found = append(found, unclaimable(f, r)...)
 			continue
 		}
+		// With a second function, the finding is no longer about one device.
 		found[i].Device, found[i].Object = nil, cmp.Or(found[i].Object, string(r.Code))
 		found[i].Devices = append(found[i].Devices, f.Address)
 	}

@@ -84,6 +84,7 @@ func interruptChecks() []Check {
 // for all of Arm's chips.
 func interruptsRemapped(n *facts.Node) Answer {
 	devices := addresses(assignable(n))
+	// For a node without an assignable function, the node's chips alone are judged.
 	found := isolation.JudgeInterrupts(n.Snapshot, &device.Function{})
 	for i, f := range assignable(n) {
 		if of := isolation.JudgeInterrupts(n.Snapshot, f); i == 0 || len(of.Plain) > 0 {

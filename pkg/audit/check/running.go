@@ -44,6 +44,7 @@ func restarted(n *facts.Node) Answer {
 
 // outdatedDirs compares the directories of CDI specs. On a node with both runtimes, CRI-O's are among them.
 func outdatedDirs(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) Answer {
+	// The order counts: specs of later directories have precedence (CDI's pkg/cdi/spec-dirs.go).
 	if slices.Equal(r.CDIDirs, cri.CDIDirs) || slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Engine == runtimes.CRIO }) {
 		return nil
 	}

@@ -37,7 +37,8 @@ func legacyOff(n *facts.Node) Answer {
 		return said
 	}
 	legacy := parameter{
-		"vfio_pci", "disable_vga", []string{"Y"},
+		"vfio_pci", "disable_vga",
+		[]string{"Y"},
 		fmt.Sprintf("the holder of a VGA card can reach the legacy range of all cards (class %04x)", uint16(pci.ClassVGA)), "the kernel lacks CONFIG_VFIO_PCI_VGA",
 	}.judge(n)
 	if legacy[0].State == finding.NotApplicable { // a kernel without CONFIG_VFIO_PCI_VGA

@@ -115,6 +115,7 @@ func allocationsUsed(s *State) []finding.Finding {
 			continue
 		}
 		allocated++
+		// A pod is added to reservedFor when it is scheduled. One that still waits is found by its own spec and status.
 		if len(c.Object.Status.ReservedFor) == 0 && !s.Cluster.IsUsed(c) {
 			found = append(found, of(c.Object.Namespace, fail("claim "+c.Name(), fmt.Sprintf("claim %s keeps device %s, and no pod uses it", c.Name(), c.Ours()[0].ID.Name))))
 		}

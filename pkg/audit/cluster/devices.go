@@ -52,6 +52,7 @@ func extendedResources(s *State) []finding.Finding {
 			continue
 		}
 		named++
+		// With the quotes of the chart's expressions, because a name may be the beginning of another one.
 		if name := *c.Spec.ExtendedResourceName; !all && !strings.Contains(text, "'"+name+"'") {
 			found = append(found, fail("DeviceClass "+c.Name, fmt.Sprintf("no policy knows that %s asks for a device of DeviceClass %s", name, c.Name)))
 		}

@@ -80,6 +80,7 @@ func podSecurity(s *State) []finding.Finding {
 			continue
 		}
 		tenants++
+		// Baseline is enough: it forbids host paths, host namespaces and privileged containers.
 		if level := n.Labels[enforceLabel]; level != "restricted" && level != "baseline" {
 			found = append(found, of(n.Name, fail("namespace "+n.Name, "namespace "+n.Name+" enforces no Pod Security Standard", saw("Namespace "+n.Name+" "+enforceLabel, level))))
 		}

@@ -26,7 +26,7 @@ const MaxWaivers = 1 << 20
 //	    reason: the driver needs identity until the firmware is replaced (SEC-1234)
 //	    author: alice@example.org
 //
-// A waiver that is misspelt would silently accept nothing, or too much. So all five fields are required, nothing else is
+// A waiver that is misspelled would silently accept nothing, or too much. So all five fields are required, nothing else is
 // allowed, and the error names all lines that are wrong. rules are the ids that a waiver may be of.
 func ParseWaivers(content []byte, rules []string) ([]Waiver, error) {
 	entries, err := load(content)

@@ -54,6 +54,7 @@ func claims(s *ConformanceState) observation {
 	counts, ready := map[string]int{}, 0
 	var other []string
 	for _, c := range s.Fleet.ClaimRows() {
+		// A claim that is being deleted is about to return its devices: its state no longer says whether it was ready.
 		if len(c.Devices) == 0 || c.State == Deleting {
 			continue
 		}
@@ -168,6 +169,7 @@ func audit(s *ConformanceState) observation {
 func severe(r *finding.Report, states ...finding.State) []string {
 	var ids []string
 	for i := range r.Findings {
+		// Compare sorts the worst first, so that "not after high" is high and critical.
 		if f := &r.Findings[i]; slices.Contains(states, f.State) && f.Severity.Compare(rule.High) <= 0 {
 			ids = append(ids, f.ID)
 		}

@@ -122,6 +122,8 @@ func (n *NodeAudit) published(d *Device, known map[string]*rule.Rule) {
 	worst := ""
 	if tainted >= 0 {
 		n.Tainted++
+		// The taint's value is the worst check. The attribute that lists all of them has a limited length (64 bytes in
+		// resource.k8s.io), and may lack it.
 		_, worst, _ = strings.Cut(d.Taints[tainted], "=")
 	}
 	ids := d.Failed
@@ -145,9 +147,11 @@ func (n *NodeAudit) reported(r *NodeReport, devices []*Device, known map[string]
 			continue
 		}
 		f := n.failed(found.ID, found.Severity, known, byReport)
+		// A check has a finding for each subject that fails, so that one entry collects several texts.
 		f.Texts = append(f.Texts, found.Text)
 		for _, a := range found.Devices {
 			for _, d := range devices {
+				// A device that pairs a GPU with a NIC's VF has two addresses.
 				if d.Address == a.String() || d.VF == a.String() {
 					f.concerns(d)
 				}

@@ -128,6 +128,7 @@ func (d *Dump) listIn(ctx context.Context, client Lister, kind *DumpKind, namesp
 	p.PageSize = 500
 	err := p.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		if len(kept) == maxDumped {
+			// Only an error ends the pager early. Below, a list that reached the limit counts as read.
 			return errEnough
 		}
 		if o = d.keep(o); o != nil {

@@ -21,6 +21,7 @@ import (
 func (d *Dump) keep(o runtime.Object) runtime.Object {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
+		// The annotation is the whole object as `kubectl apply` got it, with the values of variables that the bundle leaves out.
 		delete(m.GetAnnotations(), "kubectl.kubernetes.io/last-applied-configuration")
 	}
 	switch o := o.(type) {
@@ -173,6 +174,7 @@ func (d *Dump) maskStatus(s *corev1.ContainerStatus) {
 	}
 	for _, t := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
 		if t != nil {
+			// The message is the end of the termination log (terminationMessagePath), or of the container's output: a tenant's text.
 			t.Message = ""
 		}
 	}

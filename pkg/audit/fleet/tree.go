@@ -15,6 +15,7 @@ func Tree(node string, devices []Device) output.Branch {
 	tree := output.Branch{Text: node + ": " + sum(devices)}
 	below := gather(devices, func(d *Device) string { return d.Root })
 	slices.SortStableFunc(below, func(a, b family) int {
+		// Domains above ffff, which Intel's VMD has (drivers/pci/controller/vmd.c), have longer names. Shorter ones are lower numbers.
 		return cmp.Or(device.CompareNUMA(a.members[0].NUMA, b.members[0].NUMA), cmp.Compare(len(a.key), len(b.key)), cmp.Compare(a.key, b.key))
 	})
 	for _, root := range below {

@@ -92,6 +92,7 @@ func NewFleet(reports []*finding.Report, in Period) *Fleet {
 		f.Nodes = append(f.Nodes, newFleetNode(&latest))
 		seen[latest.Node] = true
 	}
+	// A node without a report in the period must not look like one that passes.
 	for _, r := range fleet.LatestReports(reports, every) {
 		if !seen[r.Node] {
 			f.Unseen = append(f.Unseen, r.Node)
@@ -125,6 +126,7 @@ func failingChecks(nodes []fleetNode) []fleetCheck {
 				all = append(all, fleetCheck{ID: o.ID, Title: o.Title, Severity: o.Severity})
 			}
 			c := &all[j]
+			// Nodes may differ in profiles and exposure: the worst of their severities counts.
 			if o.Severity.Compare(c.Severity) < 0 {
 				c.Severity = o.Severity
 			}
@@ -140,6 +142,7 @@ func failingChecks(nodes []fleetNode) []fleetCheck {
 func newFleetNode(r *fleet.NodeReport) fleetNode {
 	oldest := r.Report
 	for _, o := range r.Older {
+		// The reports of a log have no order: several pods' lines mix.
 		if reportTime(o).Before(reportTime(oldest)) {
 			oldest = o
 		}

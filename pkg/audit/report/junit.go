@@ -54,6 +54,7 @@ func writeJUnit(w io.Writer, d *Document, failOn rule.Severity) error {
 	for _, g := range rule.Groups() {
 		suite := junitSuite{
 			Name: g.Letters + ": " + g.Title, Hostname: d.Subject.Label(),
+			// The schema's time has no zone (JUnit.xsd, ISO8601_DATETIME_PATTERN).
 			Timestamp: strings.TrimSuffix(d.Subject.Time, "Z"), junitCounts: junitCounts{Time: "0"},
 		}
 		for i := range d.Findings {

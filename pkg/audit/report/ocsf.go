@@ -46,6 +46,7 @@ func newOCSFEvent(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 	e := &ocsfEvent{
 		Activity: ocsfCreate, ActivityName: "Create", Category: ocsfFindings, CategoryName: "Findings",
 		Class: ocsfComplianceFinding, ClassName: "Compliance Finding",
+		// OCSF's base event: type_uid is class_uid * 100 + activity_id.
 		Type: ocsfComplianceFinding*100 + ocsfCreate, TypeName: "Compliance Finding: Create", Time: now,
 		Severity: weight, SeverityName: weightName, Status: 1, StatusName: "New",
 		Message: f.ID + " " + about(f) + ": " + f.Text,
@@ -80,6 +81,7 @@ func newOCSFEvent(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 // complete fills in the attributes that only some findings have.
 func (e *ocsfEvent) complete(f *finding.Finding) {
 	if f.State == finding.Waived && f.Waiver != nil {
+		// The event's status is what became of the finding. The compliance's own status still says Fail.
 		e.Status, e.StatusName, e.Comment = 3, "Suppressed", waiverWords(f.Waiver)
 	}
 	if f.Remediation != "" {
@@ -125,6 +127,7 @@ func ocsfResources(d *Document, f *finding.Finding) []ocsfResource {
 		all = append(all, ocsfResource{UID: f.Object, Name: f.Object, Type: "Object", Role: 1, RoleName: "Target"})
 	}
 	for _, a := range addresses(f) {
+		// The function at fault is the target already.
 		if a != address(f) {
 			all = append(all, ocsfResource{UID: a, Name: a, Type: "PCI function", Role: 3, RoleName: "Affected"})
 		}

@@ -77,6 +77,7 @@ func (it *item) add(f *finding.Finding, room bool) bool {
 	}
 	it.names = append(it.names, f.Tenants...)
 	switch {
+	// Findings are in the report's order, so that the ones in full are the worst.
 	case room && len(it.Findings) < maxFindings:
 		it.Findings = append(it.Findings, *f)
 		return true

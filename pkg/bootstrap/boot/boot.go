@@ -50,6 +50,7 @@ type editor struct {
 	wanted state.Wanted
 }
 
+//nolint:funlen // one case for each boot loader
 func (e *editor) edit(p *Platform) {
 	l := e.loader
 	if l.Managed != nil {

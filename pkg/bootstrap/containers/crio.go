@@ -37,6 +37,7 @@ func crioWants(n node, k *kata) (*wants, error) {
 			"Use Kata's Rust runtime, or refuse cdi.k8s.io/* and io.katacontainers.* at admission, as the chart's policies do.")
 	}
 	manager := before.Sub("crio", "runtime").Setting(crioConfig, "cgroup_manager")
+	// systemd is CRI-O's default (crio.conf(5): cgroup_manager).
 	w.compareCgroups(n.kubelet(), cmp.Or(manager.Text(), "systemd"), manager.File, "cgroup_manager")
 	if !w.refused() {
 		w.file(crioDropIn, []byte(text), k.called()+", NRI and the CDI directories", state.CRIORestart)

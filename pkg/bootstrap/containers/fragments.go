@@ -42,6 +42,7 @@ func withCDIDirs(text string, base []string) string {
 			all = append(all, dir)
 		}
 	}
+	// The text is edited, and not a parsed table, so that the file keeps its comments for the administrator.
 	return strings.Replace(text, "cdi_spec_dirs = "+tomlList(cdi.Dirs()), "cdi_spec_dirs = "+tomlList(all), 1)
 }
 
@@ -94,6 +95,7 @@ func (w *wants) refuseDifferences(want, got facts.Table, last string) {
 		if is.Is(ours) || notCompared(name) {
 			continue
 		}
+		// A setting that is gone has no file. Only a file that is read later can have replaced the table that had it.
 		file := cmp.Or(is.File, last)
 		if !named[file] {
 			w.refuse(rule.SettingOverridden, file, fmt.Sprintf("%s is read after bootstrap's file and sets %s (%s), but %s is required.", file, is.Fact().Value, name, ours.Fact().Value),

@@ -71,6 +71,7 @@ func (k *kata) engineFragment(ext string, names map[string]string) (string, erro
 			return "", err
 		}
 		if i > 0 {
+			// Each fragment begins with the shared settings, and TOML refuses a table that is there twice.
 			text = "\n# The handler " + h.name + ", for pods with NICs only: its VM is smaller.\n" + afterHead(text)
 		}
 		all.WriteString(text)

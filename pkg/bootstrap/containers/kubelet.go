@@ -21,6 +21,7 @@ func (n node) kubelet() *facts.Kubelet {
 
 // fileWith returns the last of the files that contains the text, or the first file if none does.
 func (n node) fileWith(files []string, text string) string {
+	// Backward, because a later file overrides.
 	for _, file := range slices.Backward(files) {
 		if strings.Contains(n.Read(file).Value, text) {
 			return file

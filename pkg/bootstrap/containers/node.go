@@ -85,6 +85,7 @@ func (n node) target(name string) string {
 
 // exists reports whether a file or directory exists.
 func (n node) exists(name string) bool {
+	// One byte shows that there is a file. A read of a directory fails.
 	if n.readAtMost(name, 1).OK() {
 		return true
 	}

@@ -194,8 +194,10 @@ func TestHostReportsMissingParts(t *testing.T) {
 	b := blueprint.Default()
 	b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage2Mi, Count: 4, Node: new(0)}, {Size: blueprint.HugePage2Mi, Count: 4, Node: new(1)}, {Size: blueprint.HugePage1Gi, Count: 4}}
 	b.VirtualFunctions = []v1alpha1.VFRule{
-		{PF: "0000:5e:00.0", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(8)},
-		{PF: "0000:6f:00.0", Count: new(8), Optional: true}, {PF: "ens9", Count: new(8), Optional: true}, // of other boards
+		{PF: "0000:5e:00.0", Count: new(8)},
+		{PF: "0000:5f:00.0", Count: new(8)},
+		{PF: "0000:6f:00.0", Count: new(8), Optional: true},
+		{PF: "ens9", Count: new(8), Optional: true}, // of other boards
 	}
 	of := tree{
 		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0\n", "sys/devices/system/node/node0/meminfo": "Node 0\n",

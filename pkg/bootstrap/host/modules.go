@@ -47,6 +47,7 @@ func (n *node) moduleOptions() []option {
 	if n.blueprint.VFIO.DisableDenylist {
 		denylist = "Y"
 	}
+	// disable_denylist has mode 0444 in sysfs (drivers/vfio/pci/vfio_pci.c), so only loading the module sets it.
 	all := []option{
 		{"vfio_pci", "disable_denylist", denylist, true},
 		{"vfio_iommu_type1", "allow_unsafe_interrupts", "N", false},
@@ -68,6 +69,7 @@ func (n *node) options() {
 			Why: fmt.Sprintf("%s is loaded with %s=%s", o.module, o.name, o.value),
 		})
 	}
+	// No option is written for this one: it is off unless something else sets it, which contradictions looks for.
 	n.setting(state.Setting{
 		Part: modulesPart, Path: "sys/module/vfio/parameters/enable_unsafe_noiommu_mode", Value: "N",
 		Why: "no VM gets a function without an IOMMU",
@@ -126,6 +128,7 @@ func (n *node) contradicts(words []string) string {
 	switch {
 	case !ours:
 		return ""
+	// blacklist only stops the loading by alias. A command in its place also replaces `modprobe vfio-pci` (modprobe.d(5)).
 	case words[0] == "blacklist", words[0] == "install" && (strings.Contains(strings.Join(words, " "), "/false") || strings.Contains(strings.Join(words, " "), "/true")):
 		return fmt.Sprintf("it prevents %s from loading", module)
 	case words[0] == "install":

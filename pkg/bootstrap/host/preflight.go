@@ -36,6 +36,7 @@ func (n *node) preflight() {
 	}
 	n.iommu()
 	p := n.platform
+	// Only x86 shows virtualization as flags of /proc/cpuinfo.
 	if p.Arch == "amd64" && !p.CPU.Virtualizes {
 		fix := "enable \"Intel Virtualization Technology (VT-x)\" or \"SVM Mode\" in the firmware setup"
 		if p.CPU.Guest {
@@ -50,6 +51,7 @@ func (n *node) kernel() {
 	if known == nil {
 		return
 	}
+	// VMs use either: QEMU's vfio-pci takes groups of type 1, or functions of iommufd.
 	if !known["vfio_pci"].There() || !known["vfio_iommu_type1"].There() && !known["iommufd"].There() {
 		n.problem(state.Problem{
 			Part: preflightPart, Code: rule.KernelModuleMissing, Fatal: true, Text: fmt.Sprintf("kernel %s has no vfio-pci, or neither vfio_iommu_type1 nor iommufd", n.platform.Kernel),

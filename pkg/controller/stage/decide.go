@@ -101,6 +101,7 @@ func Decide(v *View, m *Memory, now Millis) Decision {
 			continue
 		}
 		if c, ok := a.(Create); ok {
+			// Already here, so that a device whose stage can't be created goes to the end of the line, too.
 			m.hadTurn(c.ID, now)
 		}
 		decision.Actions = append(decision.Actions, a)
@@ -142,6 +143,7 @@ func (d *decider) over(s *Stage) Reason {
 		return ""
 	case s.Pod == nil:
 		return Incomplete
+	// Before the check of the claim, because an ended pod still has the result when its claim is gone.
 	case s.Pod.Ended():
 		return d.ended(s)
 	case s.Claim == nil:
@@ -176,6 +178,7 @@ func (d *decider) isNeedless(s *Stage) bool {
 		profile, waits := waitsOnly(device)
 		return !waits || profile != s.Profile || !d.isCurrent(s) || !d.claims.isFree(device, s.Claim)
 	}
+	// Once a container has started, the sanitizer may be writing to the device, and is left to end.
 	return isDecided(device) && !s.hasStarted()
 }
 
@@ -211,6 +214,7 @@ func (d *decider) creations() []Action {
 	running, taken := d.running(), d.taken()
 	for _, w := range inTurn(d.waiting, func(id cluster.ID) Millis { return d.memory.turn(id, d.now) }) {
 		profile, ok := d.view.Sanitizers.Profile(w.Profile)
+		// isPast is asked last, because it requests another decision: only a device that is otherwise ready needs one.
 		if !ok || running[w.Profile] >= profile.MaxParallel || !d.isReady(w, taken) || !d.isPast(d.memory.pauses[w.Profile].until) {
 			continue
 		}
@@ -266,6 +270,7 @@ type Count struct{ Waiting, Running int }
 
 // Counts returns by profile how many devices wait for a stage, and could have one, and how many stages run.
 func (v *View) Counts() map[string]Count {
+	// With an empty memory nothing is past its limit, so a stuck stage counts as running.
 	d := newDecider(v, &Memory{}, 0)
 	counts := map[string]Count{}
 	for _, p := range v.Sanitizers.Profiles {

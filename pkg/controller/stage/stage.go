@@ -94,6 +94,7 @@ func at(all map[string]*Stage, o metav1.Object) *Stage {
 // DeviceOf returns the device of a stage's pod or claim, and false if the annotation does not name the device of its name.
 func DeviceOf(o metav1.Object) (cluster.ID, bool) {
 	driver, rest, _ := strings.Cut(o.GetAnnotations()[AnnotationDevice], "/")
+	// A pool's name may contain slashes, and a device's can't.
 	i := strings.LastIndex(rest, "/")
 	if i < 0 {
 		return cluster.ID{}, false

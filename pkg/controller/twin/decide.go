@@ -47,6 +47,7 @@ func (g *GPU) enforce(target, twinOf cluster.ID, has, mark string) []Action {
 	if i < 0 {
 		return []Action{CreateRule{Target: target, TwinOf: twinOf, Has: has, Mark: mark}}
 	}
+	// A rule's name follows from its device, so a damaged rule has to be repaired: a second one can't be created.
 	return []Action{TouchRule{Rule: g.Rules[i], TwinOf: twinOf, Has: has, Mark: mark}}
 }
 

@@ -51,6 +51,7 @@ func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string,
 func criOff(all facts.Table, file string) Setting {
 	s := all.Setting(file, "disabled_plugins")
 	for _, name := range s.List() {
+		// Docker's package of containerd disables CRI by its short name.
 		if name == "cri" || name == facts.CRIBefore || name == facts.CRIRuntime {
 			return s
 		}

@@ -27,6 +27,7 @@ func DirectVolumes(n *facts.Node) (volumes []DirectVolume, unread []facts.Fact) 
 		return nil, []facts.Fact{listed}
 	}
 	for _, name := range names {
+		// The name is the volume's path, encoded (Add in Kata's src/runtime/pkg/direct-volume/utils.go).
 		source, err := base64.URLEncoding.DecodeString(name)
 		if err != nil {
 			continue // not Kata's

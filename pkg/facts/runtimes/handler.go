@@ -60,6 +60,8 @@ func (h *Handler) IsRust() bool {
 // runtime in the sandbox's specification, and the setting that says so.
 func (h *Handler) Passes(prefix string) (Setting, bool) {
 	if h.Engine == CRIO {
+		// CRI-O copies all annotations of the pod into the specification. Its allowed_annotations are those that CRI-O itself
+		// acts on.
 		return h.Type, true
 	}
 	for _, s := range []Setting{h.PodAnnotations, h.ContainerAnnotations} {
@@ -69,6 +71,7 @@ func (h *Handler) Passes(prefix string) (Setting, bool) {
 			}
 		}
 	}
+	// A shim that is its own sandboxer gets the pod's whole configuration with CreateSandbox, annotations included.
 	return h.Sandboxer, h.Sandboxer.Text() == "shim"
 }
 

@@ -177,6 +177,7 @@ func holdsPolicy(data string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("unpack init data: %w", err)
 	}
+	// A tenant wrote it: a few bytes of gzip can unpack to gigabytes.
 	text, err := io.ReadAll(io.LimitReader(zipped, maxInitData+1))
 	switch {
 	case err != nil:
@@ -184,5 +185,6 @@ func holdsPolicy(data string) (bool, error) {
 	case len(text) > maxInitData:
 		return false, errors.New("unpack init data: they are too long")
 	}
+	// The agent looks for the policy by this key (POLICY_KEY in Kata's src/agent/src/initdata.rs).
 	return strings.Contains(string(text), "policy.rego"), nil
 }

@@ -112,6 +112,8 @@ func readUser(n *facts.Node, pid int) facts.Fact {
 	f := n.Read(sysfs.Process(pid, "status"))
 	uids, _ := sysfs.StatusField(f.Value, "Uid")
 	if fields := strings.Fields(uids); len(fields) > 0 {
+		// The real UID: a program with the setuid bit changes the effective one, and keeps its caller's as the real one
+		// (credentials(7)).
 		f.Value = fields[0]
 		return f
 	}

@@ -29,6 +29,7 @@ func VMMs(n *facts.Node) []VMM {
 	// Names are cut after 15 characters.
 	for _, p := range processes(n, "qemu-system-x86", "qemu-system-aar", "cloud-hyperviso", "firecracker") {
 		name, _ := p.option("-name")
+		// Kata's Go runtime adds options to the name, such as debug-threads=on (virtcontainers/qemu.go, govmm appendName).
 		id, _, _ := strings.Cut(strings.TrimPrefix(name, "sandbox-"), ",")
 		if !strings.HasPrefix(name, "sandbox-") {
 			id = ""
@@ -114,6 +115,7 @@ func (v *VMM) Passed() []Passed {
 		if !strings.HasPrefix(options[0], "vfio-pci") {
 			continue
 		}
+		// QEMU shows the guest the function's ROM unless one of these options says otherwise.
 		p := Passed{WithROM: true}
 		for _, option := range options[1:] {
 			name, value, _ := strings.Cut(option, "=")
@@ -175,6 +177,7 @@ func (v *VMM) GuestPath(bus string) string {
 // rootPorts returns the slots of root ports on the root bus.
 func (v *VMM) rootPorts() map[string]int {
 	l := layout{at: map[string]int{}}
+	// The host bridge of QEMU's machines q35 and virt is 00.0.
 	l.taken[0] = true
 	for i, arg := range v.args {
 		if arg == "-device" && i+1 < len(v.args) && !l.place(v.args[i+1]) {
@@ -209,6 +212,7 @@ func (l *layout) slot(addr string) (int, bool) {
 		n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 8)
 		return int(n), err == nil && n < slots
 	}
+	// QEMU gives a device without an address the first free slot (do_pci_register_device in hw/pci/pci.c).
 	for i, taken := range l.taken {
 		if !taken {
 			return i, true

@@ -95,6 +95,7 @@ func Configure(ctx context.Context, devices []Device, opts Options) (*Report, er
 	if err == nil && !r.options.DryRun {
 		err = r.await(ctx)
 	}
+	// Also after an error, so that the report has the changes until then.
 	err = errors.Join(err, r.observe(ctx))
 	return newReport(targets, r.options.DryRun), err
 }
@@ -119,6 +120,8 @@ func (r *run) configure(ctx context.Context) error {
 }
 
 func (r *run) configureOne(ctx context.Context, t *target) error {
+	// The order matters: the kernel takes no route on an interface that is down (ENETDOWN), and none whose next hop is in
+	// no network of its addresses.
 	for _, step := range []func(context.Context, *target) error{r.setMTU, r.setUp, r.addAddresses, r.addRoutes, r.addRules} {
 		if err := step(ctx, t); err != nil {
 			return err
@@ -210,6 +213,7 @@ func poll(ctx context.Context, wait time.Duration, log *slog.Logger, check func(
 	defer ticker.Stop()
 	next := start
 	for {
+		// The check precedes the wait, so that a wait of 0 means one check.
 		pending, err := check()
 		if err != nil || pending == "" {
 			return err == nil, err

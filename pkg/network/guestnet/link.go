@@ -31,6 +31,7 @@ func (r *run) rename(ctx context.Context) error {
 		if !t.renames() || !slices.ContainsFunc(r.targets, func(o *target) bool { return o.device.Network.Interface == t.link.name }) {
 			continue
 		}
+		// At most 15 characters (IFNAMSIZ): the index has room for six digits.
 		aside := fmt.Sprintf("kata-vfio%d", t.link.index)
 		if err := r.change(ctx, t, "rename to "+aside, func() error { return r.kernel.setName(t.link.index, aside) }); err != nil {
 			return err
@@ -174,6 +175,7 @@ func (r *run) addAddresses(ctx context.Context, t *target) error {
 
 func (r *run) addAddress(ctx context.Context, t *target, prefix netip.Prefix) error {
 	err := r.change(ctx, t, "add address "+prefix.String(), func() error { return r.kernel.addAddress(t.link.index, prefix) })
+	// The kernel's answer if disable_ipv6 is set (ipv6_add_addr in net/ipv6/addrconf.c).
 	if errors.Is(err, syscall.EACCES) {
 		return fmt.Errorf("%w; IPv6 is disabled on the interface (sysctl net.ipv6.conf.*.disable_ipv6)", err)
 	}
@@ -267,6 +269,7 @@ func (t *target) has(present []hop, asked Route) (bool, error) {
 
 func (r *run) addRoute(ctx context.Context, t *target, asked Route) error {
 	err := r.change(ctx, t, "add route "+asked.String(), func() error { return r.kernel.addRoute(t.link.index, asked) })
+	// ENETUNREACH is IPv4's answer (fib_check_nh_v4_gw), EHOSTUNREACH IPv6's (ip6_route_check_nh).
 	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w; the next hop must be in a network of the interface's addresses", err)
 	}
@@ -316,6 +319,7 @@ func (r *run) observe(ctx context.Context) error {
 func (t *target) unmanaged(addresses []address, hops []hop, rules []Rule) Unmanaged {
 	u := Unmanaged{Addresses: []netip.Prefix{}, Routes: []Route{}, Rules: []Rule{}}
 	for _, a := range addresses {
+		// The kernel makes link-local addresses itself.
 		if !slices.Contains(t.addresses, a.prefix) && !a.prefix.Addr().IsLinkLocalUnicast() {
 			u.Addresses = append(u.Addresses, a.prefix)
 		}

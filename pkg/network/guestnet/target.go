@@ -127,6 +127,7 @@ func (t *target) readTable(p *problems, table int) {
 		p.add("table", "%d is asked for what comes from one of the addresses, and there is none", table)
 	}
 	for _, a := range t.addresses {
+		// Each interface has this network, so the address does not say which table to use.
 		if a.Addr().IsLinkLocalUnicast() {
 			continue
 		}
@@ -173,6 +174,7 @@ func newRoute(asked *v1alpha1.GuestRoute, table int) (Route, error) {
 // metric returns the metric that the kernel sets for a route of addr's family.
 func metric(addr netip.Addr, asked *int) int {
 	switch {
+	// IPv6 has no metric 0: the kernel takes it for none, and sets IP6_RT_PRIO_USER.
 	case asked != nil && (*asked != 0 || addr.Is4()):
 		return *asked
 	case addr.Is4():

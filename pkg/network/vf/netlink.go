@@ -51,6 +51,7 @@ func macAttr(vf uint32, text string) (*nl.RtAttr, error) {
 	if err != nil {
 		return nil, err
 	}
+	// struct ifla_vf_mac has 32 bytes for an address of any length (include/uapi/linux/if_link.h).
 	value := append(pack(vf), mac...)
 	return nl.NewRtAttr(nl.IFLA_VF_MAC, append(value, make([]byte, nl.SizeofVfMac-len(value))...)), nil
 }
@@ -77,6 +78,8 @@ func guidAttr(kind int, vf uint32, text string) (*nl.RtAttr, error) {
 	if err != nil || len(guid) != 8 {
 		return nil, fmt.Errorf("%q is no GUID", text)
 	}
+	// On 64-bit CPUs, struct ifla_vf_guid has 4 bytes of padding before the GUID. Unlike a MAC address, the GUID is a
+	// number in the CPU's byte order.
 	return nl.NewRtAttr(kind, binary.NativeEndian.AppendUint64(pack(vf, 0), binary.BigEndian.Uint64(guid))), nil
 }
 

@@ -50,8 +50,10 @@ func TestClaimsWay(t *testing.T) {
 		of        string
 		got, most int
 	}{
-		{"frames", len(way), mostFrames}, {"files", len(distinct(way, frame.file)), mostFiles},
-		{"packages", len(distinct(way, frame.pkg)), mostPackages}, {"interfaces", interfaces(t, way), mostInterfaces},
+		{"frames", len(way), mostFrames},
+		{"files", len(distinct(way, frame.file)), mostFiles},
+		{"packages", len(distinct(way, frame.pkg)), mostPackages},
+		{"interfaces", interfaces(t, way), mostInterfaces},
 	} {
 		if limit.got > limit.most {
 			t.Errorf("a claim's way has %d %s, want at most %d", limit.got, limit.of, limit.most)

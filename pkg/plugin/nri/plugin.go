@@ -194,7 +194,7 @@ type Assignments interface {
 
 // Claims records which sandbox has a claim's devices, and resets them when the sandbox has ended;
 // [prepare.Preparer] implements it. The plugin retries after an error, except after
-// [prepare.NotPreparedError] and [prepare.QuarantinedError].
+// [prepare.NotPreparedError], which is none of a pod that has ended, and [prepare.QuarantinedError].
 type Claims interface {
 	HandOver(ctx context.Context, uid string, to journal.Sandbox) error
 	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)

@@ -188,7 +188,7 @@ func (s *Server) get(ctx context.Context, pod podName, log *slog.Logger) (*podre
 		return nil, err
 	}
 	if len(own) > 0 && shim.ID == "" {
-		// The NRI plugin could not recognise the sandbox, or distinguish it from the next one.
+		// The NRI plugin could not recognize the sandbox, or distinguish it from the next one.
 		return nil, refused(codes.FailedPrecondition, "pod %s: the sandbox that would get its devices is unknown: %v; "+
 			"the plugin must see the shims' processes and bundles (hostPID, root, a containerd or CRI-O whose shims run in their bundle)", pod, shim.Unknown)
 	}

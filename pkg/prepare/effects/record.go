@@ -79,6 +79,11 @@ func (set *Set) Advance(rec *journal.Record, state journal.State) error {
 
 // Complete writes the record of a claim that is now prepared, after all its events are on disk. The functions go to a
 // VM later, after [Set.Keep] has written the record with the sandbox durably.
+//
+// So Prepare waits for the disk four times: for the intent, its entry, the events, and this record's content. Three are
+// not enough (TestEachWaitForTheDiskIsNeeded). The intent must be there after a power failure, since a runtime may pass a device on
+// as soon as there is a CDI spec. A checkpoint leaves the node right after Prepare, so that its events can't wait for the
+// hand-over's. And this record takes the intent's place by a rename, which doesn't wait for the content.
 func (set *Set) Complete(ctx context.Context, rec *journal.Record) error {
 	if err := set.Settle(ctx, rec.Plan.Claim); err != nil {
 		return err
