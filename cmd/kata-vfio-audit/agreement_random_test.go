@@ -61,14 +61,14 @@ func (n *pluginNode) comparePlans(want map[pci.Address][]resourceapi.DeviceTaint
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	opened, err := parts.Look(parts.NodeConfig{
+	opened, err := parts.Look(parts.Config{
 		Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", Checks: failing,
 	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer func() { _ = opened.Close() }()
-	known, err := opened.Preparer.PlanNode(n.Scan())
+	known, err := opened.Preparer.PlanNode(n.t.Context(), n.Scan())
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -51,8 +51,8 @@ type openedNode struct {
 	gate   func(pci.Address) []rule.Failure
 }
 
-func (o openedNode) PlanNode(snap *device.Snapshot) (plan.Node, error) {
-	known, err := o.opened.Preparer.PlanNode(snap)
+func (o openedNode) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
+	known, err := o.opened.Preparer.PlanNode(ctx, snap)
 	known.Attempted = o.node.attempted
 	return known, err
 }
@@ -76,7 +76,7 @@ func (openedNode) Versions() publish.Versions { return publish.Versions{} }
 // that are published by themselves.
 func (n *pluginNode) slices() map[pci.Address][]resourceapi.DeviceTaint {
 	n.t.Helper()
-	opened, err := parts.Look(parts.NodeConfig{Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", HotPlugWindow: n.window})
+	opened, err := parts.Look(parts.Config{Root: n.Root(), StateDir: parts.DefaultStateDir, RunDir: parts.DefaultRunDir, Node: n.config, Name: "worker-1", HotPlugWindow: n.window})
 	if err != nil {
 		n.t.Fatal(err)
 	}

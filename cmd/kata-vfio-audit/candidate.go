@@ -16,7 +16,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
-	"github.com/kata-vfio/kata-vfio/pkg/containerd/ask"
 )
 
 // bare are the flags of an audit before bootstrap.
@@ -33,7 +32,7 @@ const candidateHelp = "--candidate judges a node before kata-vfio-bootstrap has 
 func (b *bare) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&b.candidate, "candidate", false, "judge the node as kata-vfio-bootstrap would leave it; formats: "+strings.Join(audit.CandidateFormats(), ", "))
-	f.StringVarP(&b.blueprint, "blueprint", "f", "", "with --candidate: the blueprint; - is standard input (default: the node's own, or the default blueprint)")
+	command.OnceVarP(f, &b.blueprint, "blueprint", "f", "with --candidate: the blueprint; - is standard input (default: the node's own, or the default blueprint)")
 	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")
 }
 
@@ -119,7 +118,7 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 		r.Subject.Name = j.name
 	}
 	r.RuleFiles = j.rules.Files
-	of := &audit.CandidateNode{FS: node.fs, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: ask.Containerd}
+	of := &audit.CandidateNode{FS: node.fs, Snapshot: n.Snapshot, Report: r, Checks: j.checks, Plan: plan, Blueprint: source, Ask: askContainerd}
 	return audit.JudgeCandidate(ctx, of, o, j.failAt), nil
 }
 

@@ -93,7 +93,8 @@ func oneRuleOrCode(cmd *cobra.Command, args []string) error {
 	}
 	_, isRule := ruleNamed(all, args[0])
 	if _, isCode := rule.Find(texts, args[0]); !isRule && !isCode {
-		return command.Usagef("there is no check and no code %q; `kata-vfio-audit checks` lists the checks, and the shell completes both", args[0])
+		return command.Usagef("there is no check and no code %q%s; `kata-vfio-audit checks` lists the checks, and the shell completes both",
+			args[0], command.SimilarCode(texts, args[0]))
 	}
 	return nil
 }
@@ -153,7 +154,7 @@ func evalCommand(t *tree) *cobra.Command {
 		PreRunE: func(*cobra.Command, []string) error { return j.check() },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !archive.Is(args[0]) {
-				return command.Usagef("%s is not a file; eval wants an archive of `kata-vfio-audit collect`", args[0])
+				return command.Usagef("there is no file %s, or it is a directory; eval wants an archive of `kata-vfio-audit collect`", args[0])
 			}
 			t.root = args[0]
 			return t.report(cmd, j)

@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 )
 
 // apiServer has the flags for the API server of a cluster.
@@ -103,6 +103,7 @@ func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Re
 	r.RuleFiles = j.rules.Files
 	asked := j.rules.OfClusters()
 	if len(reports) > 0 {
+		// The reports bring findings of the nodes' own rules.
 		asked = j.rules.Rules
 	}
 	return &report.Document{Report: r, Rules: asked}, nil

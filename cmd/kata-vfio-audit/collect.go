@@ -69,6 +69,7 @@ func collectCommand(t *tree) *cobra.Command {
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		// The archive is whole before the first byte leaves: an error leaves no truncated file and nothing in a pipe.
 		var out bytes.Buffer
 		write := t.collect
 		if bundle {
@@ -107,7 +108,7 @@ func gatherCommand(t *tree) *cobra.Command {
 func deliverArchive(data []byte, file string, stdout, warnings io.Writer) error {
 	if file == "" || file == "-" {
 		if output.Is(stdout) {
-			return command.Usagef("the archive can't go to a terminal: name a file with -f")
+			return command.Usagef("the archive can't go to a terminal: name a file with --file")
 		}
 		if _, err := stdout.Write(data); err != nil {
 			return fmt.Errorf("write archive: %w", err)
@@ -224,6 +225,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 // addFacts adds facts that no file of the node has: the settings that PFs impose on their VFs, the addresses of interfaces,
 // the answers of containerd, and the owners of files.
 func addFacts(ctx context.Context, recorder *archive.Recorder, n *facts.Node) error {
+	// Stats are those of the files that the checks have asked for so far, so that this is the last step of the reading.
 	kept := map[string]any{facts.StatFile: n.Stats()}
 	if links, seen := n.Links(); seen.OK() {
 		kept[facts.LinksFile] = links

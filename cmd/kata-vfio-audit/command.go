@@ -83,6 +83,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 // withoutRoot leaves --root out of the help of a command that reads no node.
 func withoutRoot(c *cobra.Command) {
 	c.SetHelpFunc(func(c *cobra.Command, args []string) {
+		// All commands share the flag, so it is hidden only while this help is printed.
 		root := c.InheritedFlags().Lookup("root")
 		root.Hidden = true
 		c.Root().HelpFunc()(c, args)
@@ -162,12 +163,16 @@ func (t *tree) open() (*opened, error) {
 func (t *tree) scan(ctx context.Context, fs *sysfs.FS) (s *device.Snapshot, err error) {
 	var names *inventory.Names
 	g, ctx := errgroup.WithContext(ctx)
+	// pci.ids has some 40,000 lines: its parsing overlaps with the scan of sysfs.
 	g.Go(func() (err error) {
 		names, err = loadNames(fs)
 		return err
 	})
 	g.Go(func() (err error) {
 		if s, err = inventory.Scan(ctx, fs); err != nil {
+			if there, err := fs.Exists(sysfs.Devices); err == nil && !there {
+				return t.noNode()
+			}
 			return fmt.Errorf("read the node below %s: %w", t.root, err)
 		}
 		return nil
@@ -194,6 +199,11 @@ func loadNames(fs *sysfs.FS) (*inventory.Names, error) {
 	return inventory.LoadNames(here)
 }
 
+// noNode is the error for a root without PCI functions.
+func (t *tree) noNode() error {
+	return fmt.Errorf("%s has no %s, so it is not a Linux node's root; --root wants / or a directory that holds a node's sys, proc, dev and lib", t.root, sysfs.Devices)
+}
+
 // check refuses a root that is not a Linux node, and warns of a node that can't isolate.
 func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 	ok, err := fs.Exists(sysfs.Devices)
@@ -201,7 +211,7 @@ func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("%s has no %s, so it is not a Linux node's root; --root wants / or a directory that holds a node's sys, proc, dev and lib", t.root, sysfs.Devices)
+		return t.noNode()
 	}
 	ok, err = fs.Exists("sys/kernel/iommu_groups")
 	if err != nil {

@@ -191,6 +191,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"unknown drawing", []string{"topology", "-o", "png"}, exitUsage, "want one of svg, dot, tree"},
 		{"unknown flag", []string{"devices", "--frob"}, exitUsage, "kata-vfio-audit devices --help"},
 		{"unknown command", []string{"frob"}, exitUsage, `unknown command "frob"`},
+		{"no Linux tree to judge", []string{"node", "--root", empty}, exitFailed, "has no sys/bus/pci/devices"},
+		{"a code with a typo", []string{"explain", "GroupNotViabel"}, exitUsage, "(did you mean GroupNotViable?)"},
+		{"a waiver of nobody", []string{"waive", "IOM-003", "--scope", "node"}, exitUsage, "a waiver needs --until, --reason, --author; see"},
+		{"a missing archive", []string{"eval", filepath.Join(empty, "none.tgz")}, exitUsage, "there is no file "},
+		{"two blueprints", []string{"node", "--candidate", "-f", "a", "-f", "b"}, exitUsage, "the flag is given twice, and takes one"},
 		{"stray argument", []string{"devices", "0000:3b:00.0"}, exitUsage, `unexpected argument "0000:3b:00.0"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

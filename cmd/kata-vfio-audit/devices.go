@@ -30,8 +30,9 @@ func devicesCommand(t *tree) *cobra.Command {
 		Use:   "devices",
 		Short: "List the PCI functions with their isolation verdicts",
 		Long: "devices lists the node's PCI functions by IOMMU group with their isolation verdicts (✓ a claim for it is prepared,\n" +
-			"! prepared, with a serious note, ✗ claims are refused; no mark for functions that the node uses), and then how to fix\n" +
-			"them, the worst last. \"not selected\" is a function that the node config does not select: it is not published.\n" +
+			"! prepared, with a serious note, ✗ claims are refused; no mark for functions that the node uses, or that the node config does\n" +
+			"not select), and then how to fix them, the worst last. \"not selected\" is a function that no rule of the node config\n" +
+			"selects, so that the plugin does not publish it.\n" +
 			"\"not sliced\" is a VF of a GPU that gpuSlices of the node config does not name, and \"stays on host\" a PF whose vendor supports VMs with its VFs only.\n" +
 			"\"boundary\" is what separates a slice from the other tenants of its GPU: hardwareSlice or scheduler.\n" +
 			"\n" +
@@ -40,6 +41,9 @@ func devicesCommand(t *tree) *cobra.Command {
 			"drains in the journal; and on the audit checks that the plugin reports as failed. Where no plugin has published since\n" +
 			"the boot, devices runs the checks of the plugin's defaults, with the waivers in /etc/kata-vfio/waivers.yaml. Warnings\n" +
 			"name what could not be read.\n" +
+			"\n" +
+			"Of an NVLink fabric, both show the partitions: those that are active and of which claim, those that are free, and what\n" +
+			"blocks the others; or why none is known.\n" +
 			"\n" +
 			"wide adds NEAR: the NIC nearest to a GPU, or the GPU nearest to a NIC, and what they share. A terminal that is too narrow\n" +
 			"for a table lacks its least important columns, and the output names them; in a pipe all are there.\n" +
@@ -220,7 +224,8 @@ func topologyCommand(t *tree) *cobra.Command {
 		Short: "Draw the PCIe tree with IOMMU groups and verdicts",
 		Long: "topology draws the node's PCIe tree: NUMA nodes, root buses, ports, switches and functions, IOMMU groups as\n" +
 			"outlines, verdicts as color and symbol, and pairs of near GPUs and NICs. The SVG opens in any browser without other\n" +
-			"files; hover over a function to see what is wrong. dot is for Graphviz, tree for a terminal.\n" +
+			"files; hover over a function to see what is wrong. dot is for Graphviz, tree for a terminal. Of an NVLink fabric, tree\n" +
+			"lists the partitions, and svg and dot show those that are active.\n" +
 			"The verdicts are those of `devices`.\n" +
 			"\n" +
 			"Of a node with more than 512 functions, it shows root buses with refused functions as far as there is room, and the\n" +
@@ -266,17 +271,17 @@ func writeTopology(w io.Writer, inv *audit.Inventory, detail audit.Detail, forma
 	return audit.WriteSVG(w, audit.Arrange(inv, detail))
 }
 
-// deliver writes the drawing to the file atomically, or to stdout.
-func deliver(drawing []byte, file string, stdout io.Writer) error {
+// deliver writes a drawing or a report to the file atomically, or to stdout.
+func deliver(content []byte, file string, stdout io.Writer) error {
 	if file == "" {
-		_, err := stdout.Write(drawing)
+		_, err := stdout.Write(content)
 		if err != nil {
-			return fmt.Errorf("write drawing: %w", err)
+			return fmt.Errorf("write to standard output: %w", err)
 		}
 		return nil
 	}
-	if err := renameio.WriteFile(file, drawing, 0o644); err != nil {
-		return fmt.Errorf("write drawing to %s: %w", file, err)
+	if err := renameio.WriteFile(file, content, 0o644); err != nil {
+		return fmt.Errorf("write file %s: %w", file, err)
 	}
 	return nil
 }

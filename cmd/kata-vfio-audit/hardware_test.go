@@ -189,6 +189,59 @@ func TestHardwareThatDiffers(t *testing.T) {
 	h.wantLines(table, "V1 differs driver of the VF 0000:3b:00.4: expected nvidia, saw vfio-pci", "V2 differs", "V3 declined")
 }
 
+// board adds the programs of an HGX board: a Fabric Manager with two partitions, of which 1 is active.
+func (h *hardware) board(fmpm string) {
+	state := filepath.Join(h.bin, "active-0")
+	h.program("kata-vfio-fabric", `#!/bin/sh
+case $(cat) in
+*activate*'"id": 0'*) touch `+state+` ;;
+esac
+`+strings.ReplaceAll(`request=; [ -e STATE ] && request=true
+printf '{"code":0,"partitions":[{"id":0,"active":%s,"gpus":[{"module":1}]},{"id":1,"active":true,"gpus":[{"module":2}]}]}\n' "${request:-false}"
+`, "STATE", state))
+	h.program("kata-vfio-bootstrap", "#!/bin/sh\necho MODULE ADDRESS\necho 1 0000:1b:00.0\n")
+	h.program("systemctl", "#!/bin/sh\necho \"$@\" >>"+filepath.Join(h.bin, "restarted")+"\n")
+	h.program("nvidia-smi", "#!/bin/sh\necho GPU\n")
+	h.program("fmpm", "#!/bin/sh\necho '"+fmpm+"'\n")
+}
+
+// TestHardwareOfABoard lists partitions by the plugin's program, compares them with those of fmpm, and activates no active one.
+func TestHardwareOfABoard(t *testing.T) {
+	h := newHardware(t)
+	h.board(`{"partitionInfo": [{"partitionId": 0}, {"partitionId": 1}]}`)
+	table, code := h.run("yes\n", "--ask", "--partition", "1")
+	if code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	h.wantLines(table, "F1 as expected", "F4 as expected", "F5 as expected partitions of fmpm -l: 0 1", "F2 not asked partition 1 is not listed as inactive")
+	// This Fabric Manager never deactivates.
+	h.board(`{"partitionInfo": [{"partitionId": 0}]}`)
+	table, code = h.run("yes\n", "--ask", "--partition", "0")
+	if code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+	h.wantLines(table, "F6 as expected activation of partition 0 took", "F7 not asked", "F8 declined")
+	h.wantLines(table, "F5 differs partitions of fmpm -l: expected 0 1 , saw 0", "F2 as expected partition 0 is active", "F3 differs partition 0 is active after kata-vfio-fabric deactivated it: expected no, saw yes")
+}
+
+// TestHardwareOfABoardThatRestarts: a GPU of the active partition is reset, and Fabric Manager is started again, each after a question.
+func TestHardwareOfABoardThatRestarts(t *testing.T) {
+	h := newHardware(t)
+	h.function("0000:1b:00.0", "vfio-pci", map[string]string{"reset": "", "reset_method": "bus\n", "class": "0x028000\n"})
+	h.board(`{"partitionInfo": [{"partitionId": 0}, {"partitionId": 1}]}`)
+	table, _ := h.run("yes\nyes\nyes\n", "--ask", "--partition", "0")
+	h.wantLines(table, "F2 as expected", "F7 as expected partition 0 is active after a reset of 0000:1b:00.0: yes", "F8 as expected active partitions after a restart of Fabric Manager: 0 1")
+	if got := h.read("sys/bus/pci/devices/0000:1b:00.0/reset"); got != "1" {
+		t.Errorf("reset has %q, want 1", got)
+	}
+	table, _ = h.run("", "--partition", "0") // asks nothing
+	h.wantLines(table, "F2 not asked", "F8 not asked")
+	restarted, err := os.ReadFile(filepath.Join(h.bin, "restarted"))
+	if err != nil || string(restarted) != "restart nvidia-fabricmanager\n" {
+		t.Errorf("systemctl got %q, %v", restarted, err)
+	}
+}
+
 // TestChecklistHasEachLine of the script.
 func TestChecklistHasEachLine(t *testing.T) {
 	script, err := os.ReadFile("../../scripts/prove-on-hardware.sh")

@@ -99,6 +99,7 @@ func (o *opened) openLedger() (*openedLedger, error) {
 
 func openLedger(dir string) (*openedLedger, error) {
 	root, err := os.OpenRoot(dir)
+	// Absent files cause no error here: only the verification knows whether there must be a ledger.
 	if errors.Is(err, fs.ErrNotExist) {
 		return &openedLedger{files: absent{}, closer: closers{}, dir: dir}, nil
 	}
@@ -125,7 +126,7 @@ func (l *openedLedger) verify(ctx context.Context, o ledger.Options) (*ledger.Re
 // history verifies the ledger and returns its tenancies.
 func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*facts.History, facts.Verification, error) {
 	o.Witness = l.witness
-	h, s, err := facts.ReadHistory(l.files, o)
+	h, s, err := facts.ReadHistory(ctx, l.files, o)
 	if err == nil && l.leftOut != "" {
 		s.Doubts = append(s.Doubts, l.leftOut)
 	}

@@ -227,7 +227,7 @@ func TestLedgerThatWasDeletedIsFound(t *testing.T) {
 		}
 	}
 	stdout, _, _ := execute(t, "ledger", "verify", "--root", keyed, "--anchor", keyedAnchor)
-	if !strings.Contains(stdout, "the events are missing") || !strings.Contains(stdout, "an anchor has 4 events, and the ledger has 0") {
+	if !strings.Contains(stdout, "the events are missing") || !strings.Contains(stdout, "an anchor has the size 4, and the ledger 0") {
 		t.Errorf("the report:\n%s", stdout)
 	}
 	for _, command := range []string{"show", "prove 0"} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -117,6 +118,7 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 
 // show prints the events that the filter selects. It reports lines that are not events, and prints the rest.
 func (o *showOptions) show(w, warnings io.Writer, fsys fs.FS) error {
+	// Without the names, a filter by the name of a claim or pod selects nothing of a ledger with pseudonyms. UIDs still work.
 	if names, err := ledger.ReadPseudonyms(fsys); err == nil {
 		o.filter.Names = names
 	}
@@ -248,6 +250,11 @@ func whatWords(e *ledger.Event) string {
 	for _, d := range e.Devices {
 		if e.Type == ledger.Bind && d.DriverBefore != nil && d.DriverAfter != nil {
 			words = append(words, fmt.Sprintf("%s -> %s", orNone(*d.DriverBefore), orNone(*d.DriverAfter)))
+		}
+		for _, set := range facts.ProvidedWords(d.Provided) {
+			if !slices.Contains(words, set) { // the GPUs of a partition have the same one
+				words = append(words, set)
+			}
 		}
 		if d.Isolation != nil && !d.Isolation.Isolated {
 			words = append(words, "not isolated")

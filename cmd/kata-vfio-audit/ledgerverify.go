@@ -112,6 +112,7 @@ func reportWords(r *ledger.Report) string {
 	for _, p := range r.Problems {
 		where := p.File
 		if p.Line > 0 {
+			// Lines count from 1: 0 is a problem of the whole file.
 			where = fmt.Sprintf("%s, line %d", where, p.Line)
 		}
 		if where != "" {
@@ -122,8 +123,8 @@ func reportWords(r *ledger.Report) string {
 	if r.OK() {
 		text.WriteString("✓ every line, the chain, the tree and the signatures are as they were written\n")
 	}
-	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention, or left out of an archive), in %d segments\n",
-		output.Visible(cmp.Or(r.Origin, "not known")), output.Visible(cmp.Or(r.Key, "gone")), r.Size, r.Dropped, r.Segments)
+	fmt.Fprintf(&text, "\nledger   %s\nkey      %s\nevents   %d proven, %d of them by their hashes only (retention, or left out of an archive), in %s\n",
+		output.Visible(cmp.Or(r.Origin, "not known")), output.Visible(cmp.Or(r.Key, "gone")), r.Size, r.Dropped, output.Count(r.Segments, "segment"))
 	text.WriteString(anchorWords(r))
 	if r.Others > 0 {
 		fmt.Fprintf(&text, "         %d of other ledgers were left out\n", r.Others)
@@ -141,8 +142,9 @@ func anchorWords(r *ledger.Report) string {
 	case r.Anchors == 0:
 		return "anchors  none: without --anchor, verify can't tell whether the ledger was cut off at its end, restored from a backup or rewritten\n"
 	case r.OK():
-		return fmt.Sprintf("anchors  %d match: events 0 to %d are unchanged since then; the %d later events have only the node's signature\n",
-			r.Anchors, r.Anchored-1, r.Size-r.Anchored)
+		later := int(r.Size - r.Anchored)
+		return fmt.Sprintf("anchors  %d match: events 0 to %d are unchanged since then; %s %s only the node's signature\n",
+			r.Anchors, r.Anchored-1, output.Count(later, "later event"), output.Plural(later, "has", "have"))
 	case r.Anchored == 0:
 		return fmt.Sprintf("anchors  %d, and none matches\n", r.Anchors)
 	}
@@ -171,7 +173,7 @@ func verifyProof(w io.Writer, stdin io.Reader, name, key string) error {
 	if key == "" {
 		by = "the key that the proof itself names; compare it with the node's, or give --key: " + output.Visible(p.Key)
 	}
-	_, err = fmt.Fprintf(w, "✓ %s of %s, as it was with %d events, signed by %s\n", what, output.Visible(at.Origin), at.Size, by)
+	_, err = fmt.Fprintf(w, "✓ %s of %s, as it was with %s, signed by %s\n", what, output.Visible(at.Origin), output.Count(int(at.Size), "event"), by)
 	if err == nil && p.Event != "" {
 		_, err = fmt.Fprintln(w, output.Visible(p.Event))
 	}
@@ -200,6 +202,7 @@ func ledgerProveCommand(h *book) *cobra.Command {
 				return err
 			}
 			p, err := prove(l.files)
+			// failed reads the ledger again to say whether it was deleted, so that it comes before the close.
 			if err := errors.Join(l.failed(cmd.Context(), err), l.closer.Close()); err != nil {
 				return failedLedger(err)
 			}
@@ -228,6 +231,7 @@ func readProof(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledge
 		if err != nil {
 			return nil, err
 		}
+		// A claim's status has a checkpoint of each of its devices. Which of them is meant, the proof can't guess.
 		if len(anchors) != 1 {
 			return nil, command.Usagef("--from %s: it has %d checkpoints, want one", from, len(anchors))
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
-	"github.com/kata-vfio/kata-vfio/pkg/containerd/ask"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -155,6 +154,7 @@ func (j *judging) check() error {
 	}
 	if j.severity == "" {
 		j.severity = string(rule.Info)
+		// Machines filter themselves, so that they get all.
 		if report.ForPeople(j.format) {
 			j.severity = string(rule.Low)
 		}
@@ -212,6 +212,7 @@ const garbagePercent = 400
 // report judges the node by every check, prints the findings, and fails with the exit code of the verdict.
 func (t *tree) report(cmd *cobra.Command, j *judging) error {
 	if os.Getenv("GOGC") == "" {
+		// One audit reads once and ends. `--every` runs for months beside tenants' VMs, and keeps Go's default.
 		debug.SetGCPercent(garbagePercent)
 	}
 	doc, err := t.judge(cmd.Context(), j, j.checks)
@@ -245,6 +246,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 		return nil, err
 	}
 	if node.manifest != nil && node.manifest.Ledger != nil {
+		// An archive without a ledger must not look like a node whose ledger was deleted.
 		n.WithoutLedger(node.manifest.Ledger.Reason)
 	}
 	now := time.Now().UTC()
@@ -271,6 +273,7 @@ func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
 	g, err := check.DefaultEnforcement(n, j.checks, now.Format(time.DateOnly))
 	g.Profile = j.profileOf
 	if j.waivers != "" {
+		// The flag replaces the node's file, so that an unreadable one does not matter.
 		g.Waivers, err = j.accepted, nil
 	}
 	planned, unread := g.Planned(n)
@@ -307,7 +310,7 @@ func (t *tree) look(ctx context.Context, fsys *sysfs.FS) (*facts.Node, error) {
 	}
 	n := facts.New(fsys, s)
 	n.ReadLinks(ctx)
-	runtimes.AskRunning(ctx, n, ask.Containerd)
+	runtimes.AskRunning(ctx, n, askContainerd)
 	return n, nil
 }
 
@@ -320,6 +323,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 		Time: now.Format(time.RFC3339), Version: command.Build(),
 	}
 	if o.manifest != nil {
+		// Reports are compared by the time of what was read, not of the judgment.
 		s.Kind, s.Time, s.LeftOut = "archive", o.manifest.Time, o.manifest.Ledger.String()
 	}
 	return s
@@ -344,6 +348,7 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 // verdict returns the error that ends the program with the exit code of the findings; nil if there are none.
 func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.failAt); {
+	// It comes first whatever --fail-on says: a ledger that fails may hide what the other findings rest on.
 	case slices.ContainsFunc(doc.Findings, isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
 	case len(failing) > 0:

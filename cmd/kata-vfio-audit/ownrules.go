@@ -85,6 +85,7 @@ func readRuleFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	// One byte more than permitted, so that the reader of the rules sees that a file is too long, and not a cut one.
 	content, err := io.ReadAll(io.LimitReader(f, rule.MaxOwnRules+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -93,11 +94,12 @@ func readRuleFile(name string) ([]byte, error) {
 }
 
 // notAsked returns a sentence for each file of rules that the collector of an archive had, and this audit has not.
-func notAsked(collected, asked []rule.RuleFile) []string {
+func notAsked(collected, asked []rule.File) []string {
 	var all []string
 	for i := range collected {
 		f := &collected[i]
-		if !slices.ContainsFunc(asked, func(a rule.RuleFile) bool { return a.SHA256 == f.SHA256 }) {
+		// By the hash: the same rules may have another path here.
+		if !slices.ContainsFunc(asked, func(a rule.File) bool { return a.SHA256 == f.SHA256 }) {
 			all = append(all, "these rules were asked when the archive was collected, and are not asked now: "+f.Words()+"; pass their file with --rules")
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
@@ -160,6 +161,10 @@ func TestOwnRulesAreExplained(t *testing.T) {
 	root, rules := openServer(t), writeRules(t, ownRules)
 	for _, c := range []struct{ line, want string }{
 		{"explain ORG-001 --rules " + rules, "by hand   `sysctl kernel.dmesg_restrict`"},
+		{"explain ORG-001 --rules " + rules, "wants     sysctl kernel.dmesg_restrict: 1\n          read in /proc/sys/kernel/dmesg_restrict; for the next boot, sysctl.d and /etc/sysctl.conf\nfile      "},
+		{"explain ORG-001 -o md --rules " + rules, "- Wants: sysctl kernel.dmesg\\_restrict: 1 (read in /proc/sys/kernel/dmesg\\_restrict;"},
+		{"explain ORG-002 -o json --rules " + rules, `"kind": "sysctl",`},
+		{"explain ORG-002 -o json --rules " + rules, `"file": "` + rules + ` line 9",`},
 		{"explain org-001 --rules " + rules + " --root " + root, "fail: kernel.dmesg_restrict: kernel.dmesg_restrict is 0; want 1"},
 		{"checks --rules " + rules, "ORG-002   low               Ensure that few files can be open"},
 	} {
@@ -170,6 +175,23 @@ func TestOwnRulesAreExplained(t *testing.T) {
 	}
 	if _, _, err := execute(t, "explain", "ORG-001"); err == nil {
 		t.Error("explain without --rules: no error, want that there is no such check")
+	}
+}
+
+// TestCandidateNamesOwnRules: for people and for machines, as the audit of the node as it is does.
+func TestCandidateNamesOwnRules(t *testing.T) {
+	root, rules := openServer(t), writeRules(t, ownRules)
+	_, out := code(t, "node", "--candidate", "--root", root, "--rules", rules)
+	if want := "\n  with 2 rules of "; !strings.Contains(out, want) || !strings.Contains(out, "ORG-001") {
+		t.Errorf("got\n%s\nwant %q, and ORG-001 among the failures", out, want)
+	}
+	_, out = code(t, "node", "--candidate", "--root", root, "--rules", rules, "-o", "json")
+	var c audit.Candidate
+	if err := json.Unmarshal([]byte(out), &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.RuleFiles) != 1 || c.RuleFiles[0].Name != rules {
+		t.Errorf("rule files %+v, want %s", c.RuleFiles, rules)
 	}
 }
 
@@ -186,7 +208,11 @@ func TestRulesAreReadAgain(t *testing.T) {
 	if err := j.rereadRules(); err == nil || len(j.rules.Own) != 2 {
 		t.Errorf("with a wrong file: error %v and %d rules, want one and the 2 that were read before", err, len(j.rules.Own))
 	}
-	if err := os.WriteFile(file, []byte(ownRules[:strings.Index(ownRules, "- id: ORG-002")]), 0o600); err != nil {
+	first, _, ok := strings.Cut(ownRules, "- id: ORG-002")
+	if !ok {
+		t.Fatal("the rules have no ORG-002")
+	}
+	if err := os.WriteFile(file, []byte(first), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.rereadRules(); err != nil || len(j.rules.Own) != 1 {

@@ -135,7 +135,7 @@ func writeOwnRules(w io.Writer, own *rule.Catalogue, format string, width int) e
 	rows := [][]string{{"ID", "SEVERITY", "SETTINGS", "CHECK"}}
 	for i := range own.Own {
 		var names []string
-		for _, s := range own.Own[i].Settings {
+		for _, s := range own.Own[i].Rule.Settings {
 			names = append(names, s.Name)
 		}
 		r := &own.Own[i].Rule
@@ -172,6 +172,7 @@ func worstStates(findings []finding.Finding) map[string]finding.State {
 	states := map[string]finding.State{}
 	for i := range findings {
 		f := &findings[i]
+		// The worst state sorts first.
 		if was, ok := states[f.ID]; !ok || f.State.Compare(was) < 0 {
 			states[f.ID] = f.State
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -49,12 +51,14 @@ func waiveCommand() *cobra.Command {
 	f.StringVar(&w.Author, "author", "", "who accepts it")
 	f.StringVar(&file, "waivers", "", "file to add the waiver to; created if missing")
 	addRulesFlag(cmd, &own)
-	for _, name := range []string{"scope", "until", "reason", "author"} {
+	needed := []string{"scope", "until", "reason", "author"}
+	for _, name := range needed {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if err := cmd.ValidateRequiredFlags(); err != nil {
-			return command.Usagef("%w", err)
+		missing := slices.DeleteFunc(slices.Clone(needed), func(name string) bool { return cmd.Flags().Changed(name) })
+		if len(missing) > 0 {
+			return command.Usagef("a waiver needs --%s; see `%s --help`", strings.Join(missing, ", --"), cmd.CommandPath())
 		}
 		return nil
 	}
@@ -74,6 +78,7 @@ func writeWaiver(stdout io.Writer, w finding.Waiver, file string, rules []string
 	if err != nil {
 		return command.Usagef("waive %s: %w", w.Rule, err)
 	}
+	// AddWaivers has refused an --until that is not a day. Days can be compared as text.
 	if today := time.Now().UTC().Format(time.DateOnly); w.Until < today {
 		return command.Usagef("waive %s: --until %s has passed (today is %s, in UTC): the waiver would accept nothing", w.Rule, w.Until, today)
 	}

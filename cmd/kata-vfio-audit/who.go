@@ -16,6 +16,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/report"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -327,7 +328,7 @@ func (q *inquiry) answer(ctx context.Context, stdin io.Reader, stdout io.Writer,
 		}
 	}
 	if !standing.Sound {
-		return &verdictError{code: exitLedger, text: fmt.Sprintf("the ledger is not sound: %d problems", len(standing.Problems))}
+		return &verdictError{code: exitLedger, text: "the ledger is not sound: " + output.Count(len(standing.Problems), "problem")}
 	}
 	return nil
 }

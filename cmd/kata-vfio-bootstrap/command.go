@@ -50,9 +50,9 @@ const fields = `A blueprint is YAML of apiVersion bootstrap.kata-vfio.dev/v1alph
   name                the pool's name
   kernel              iommu (On, Passthrough), arguments, hugePages (a list of size, count, node or device), earlyBinding
   vfio                keepOff (a list of addresses), keepOffMatching (a list of types, vendors, devices, classes, addresses; not pfNames),
-                      allowBootConsole, disableDenylist
+                      resetMethods (a list of match, as in keepOffMatching but without types, and methods), allowBootConsole, disableDenylist
   virtualFunctions    a list of pf, count, eswitchMode, optional
-  fabric              partitions
+  fabric              partitions, activate (a list of numbers)
   network             leaveVFsAlone
   containers          runtime (Auto, containerd, CRI-O, None), kata (go, rs), base (GPU, NIC), nicHandler, hotPlug, podResourcesSocket
   versions            kernel, containerd, crio, kata, chart; each exact or minimum
@@ -101,6 +101,8 @@ type options struct {
 	// chart is the version of the chart that runs this program.
 	chart                  string
 	chrootTools, enterNode bool
+	// entered: this is the program in the node that another one has started.
+	entered bool
 	// dryRun: apply shows the plan. detailed: an exit code of its own says that changes were made.
 	dryRun, detailed bool
 	// summary: plan shows no diffs.
@@ -125,6 +127,9 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd.PersistentFlags().StringVar(&o.root, "root", "/", "the node's root: / or a directory with an image's files")
 	cmd.PersistentFlags().BoolVar(&o.enterNode, "enter-node", false,
 		"in a privileged pod with hostPID: run in the mount namespace of the node's first process, with the node's files and tools; reads the blueprint of -f once, in the pod")
+	cmd.PersistentFlags().BoolVar(&o.entered, enteredFlag, false, "")
+	// The only error is a flag that does not exist.
+	_ = cmd.PersistentFlags().MarkHidden(enteredFlag)
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.enter(cmd, os.Args) }
 	cmd.AddCommand(planCommand(&o), applyCommand(&o), verifyCommand(&o), revertCommand(&o), statusCommand(&o), modulesCommand(&o), runCommand(&o), command.ExplainCommand("kata-vfio-bootstrap", exitCodes))
 	command.AddVersion(cmd, cmd.Name()+" "+command.Build())
@@ -133,7 +138,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 
 // shared adds the flags of a command that looks at the whole node.
 func (o *options) shared(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.blueprint, "blueprint", "f", "",
+	command.OnceVarP(cmd.Flags(), &o.blueprint, "blueprint", "f",
 		"the node's blueprint; - is standard input. Without it: /etc/kata-vfio/blueprint.yaml below the root, or the blueprint that was last applied, or the default")
 	// The only error is a flag that does not exist.
 	_ = cmd.MarkFlagFilename("blueprint", "yaml", "yml", "json")

@@ -22,7 +22,11 @@ import (
 // blueprint is usually a file in the pod: enter opens it first, and passes it as standard input. This process stays in the container's
 // namespace, because `kubectl exec` and probes enter the namespaces of the container's first process.
 func (o *options) enter(cmd *cobra.Command, args []string) error {
-	if !o.enterNode {
+	switch {
+	case o.entered && o.blueprint != "":
+		o.blueprint = "-"
+		return nil
+	case o.entered, !o.enterNode:
 		return nil
 	}
 	if o.root != "/" {
@@ -33,7 +37,7 @@ func (o *options) enter(cmd *cobra.Command, args []string) error {
 			return command.Usagef("read the blueprint: %w", err)
 		}
 	}
-	err := inNode(cmd.Context(), entered(args, o.blueprint != ""))
+	err := inNode(cmd.Context(), entered(args))
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &codeError{code: ended.ExitCode()} // it printed the reason
 	}
@@ -52,20 +56,21 @@ func becomeInput(name string) error {
 	if err != nil {
 		return err
 	}
+	// The program in the node inherits the descriptor. The path of the file does not exist there.
 	return unix.Dup3(int(f.Fd()), 0, 0)
 }
 
-// entered returns the arguments of the program in the node. They come last, and the last value of a flag counts.
-func entered(args []string, blueprint bool) []string {
-	further := []string{"--enter-node=false"}
-	if blueprint {
-		further = append(further, "--blueprint=-")
-	}
+// enteredFlag says that the program is in the node already, and that a blueprint is its standard input, whatever its flags name: a flag
+// that takes one file, such as --blueprint, refuses a second one.
+const enteredFlag = "entered"
+
+// entered returns the arguments of the program in the node.
+func entered(args []string) []string {
 	end := slices.Index(args, "--")
 	if end < 0 {
 		end = len(args)
 	}
-	return slices.Insert(slices.Clone(args), end, further...)
+	return slices.Insert(slices.Clone(args), end, "--"+enteredFlag)
 }
 
 // endLimit is how long a program may take to end after SIGTERM: a running apply completes first.
@@ -81,6 +86,7 @@ func inNode(ctx context.Context, args []string) error {
 	if err := isElsewhere(node); err != nil {
 		return err
 	}
+	// The node has no such program at the path of this one, but an open file can be executed in any mount namespace.
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return err
@@ -97,6 +103,8 @@ func inNode(ctx context.Context, args []string) error {
 	}
 	child := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", self.Fd()))
 	child.Args, child.Stdin, child.Stdout, child.Stderr = args, os.Stdin, os.Stdout, os.Stderr
+	// If this process is killed, the kernel ends the child: it sends the signal when the thread ends that started the child
+	// (PR_SET_PDEATHSIG(2const)), which is the locked one.
 	child.Dir, child.SysProcAttr = "/", &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = endLimit

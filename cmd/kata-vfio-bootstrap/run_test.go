@@ -210,16 +210,46 @@ func TestVerifyLeavesWhatItFoundWhereThatIsAskedFor(t *testing.T) {
 }
 
 func TestRunEntersNodeOnce(t *testing.T) {
-	for _, c := range []struct {
-		args, want string
-		blueprint  bool
-	}{
-		{"x run --enter-node", "x run --enter-node --enter-node=false", false},
-		{"x run --enter-node -f /config/b.yaml", "x run --enter-node -f /config/b.yaml --enter-node=false --blueprint=-", true},
-		{"x revert --enter-node -- /etc/x", "x revert --enter-node --enter-node=false -- /etc/x", false},
+	for args, want := range map[string]string{
+		"x run --enter-node -f /config/b.yaml": "x run --enter-node -f /config/b.yaml --entered",
+		"x revert --enter-node -- /etc/x":      "x revert --enter-node --entered -- /etc/x",
 	} {
-		if diff := cmp.Diff(strings.Fields(c.want), entered(strings.Fields(c.args), c.blueprint)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.args, diff)
+		if diff := cmp.Diff(strings.Fields(want), entered(strings.Fields(args))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", args, diff)
 		}
+	}
+}
+
+// input is the standard input of the rest of the test.
+func input(t *testing.T, text string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "input")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stdin
+	os.Stdin = f
+	t.Cleanup(func() {
+		os.Stdin = was
+		_ = f.Close() // it was only read from
+	})
+}
+
+// TestProgramInNodeReadsBlueprintFromInput: what the process in the pod passes on is a command line that the one in the node takes,
+// however the blueprint is named in it.
+func TestProgramInNodeReadsBlueprintFromInput(t *testing.T) {
+	for _, blueprint := range []string{"--blueprint=/pod/b.yaml", "--blueprint /pod/b.yaml", "-f /pod/b.yaml", "-f -", ""} {
+		t.Run(blueprint, func(t *testing.T) {
+			input(t, "apiVersion: bootstrap.kata-vfio.dev/v1alpha1\nkind: NodeBlueprint\nname: from-the-pod\n")
+			args := entered(append([]string{"verify", "--enter-node"}, strings.Fields(blueprint)...))
+			stdout, stderr, code := try(t, append(args, "--root", image(t), "-o", "json")...)
+			if got := strings.Contains(stdout, "from-the-pod"); code != exitChanges || got != (blueprint != "") {
+				t.Errorf("code %d, the blueprint from the input is used: %t; %s%s", code, got, stdout, stderr)
+			}
+		})
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 )
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -58,6 +59,17 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
+// metadataFile writes one request's devices as the plugin does, an object for each version, and returns the directory of all metadata.
+func metadataFile(t *testing.T, name, request, devices string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, version := range []string{"v1beta1", "v1alpha1"} {
+		fmt.Fprintf(&text, `{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/%s","metadata":{},"requests":[{"name":%q,"devices":[%s]}]}`+"\n",
+			version, request, devices)
+	}
+	return filepath.Join(file(t, name, text.String()), "../../../..")
+}
+
 // execute runs a command line and returns its output and its exit code.
 func execute(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
@@ -93,10 +105,8 @@ func TestConfigIsAppliedOnce(t *testing.T) {
 
 func TestMetadataIsApplied(t *testing.T) {
 	guest(t, true)
-	path := file(t, "resourceclaims/nic/vf/kata-vfio.dev-metadata.json", `{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1",
-		"metadata":{},"requests":[{"name":"vf","devices":[{"driver":"kata-vfio.dev","pool":"node","name":"vf-1",
-		"networkData":{"hardwareAddress":"`+mac+`","ips":["192.0.2.10/24"]}}]}]}`)
-	dir := filepath.Join(path, "../../../..")
+	dir := metadataFile(t, "resourceclaims/nic/vf/kata-vfio.dev-metadata.json", "vf",
+		`{"driver":"kata-vfio.dev","pool":"node","name":"vf-1","networkData":{"hardwareAddress":"`+mac+`","ips":["192.0.2.10/24"]}}`)
 	stdout, stderr, code := execute(t, "--metadata-dir", dir)
 	if code != 0 || !strings.Contains(stdout, "192.0.2.10/24") || !strings.HasPrefix(stdout, "INTERFACE") {
 		t.Errorf("code %d: %s%s", code, stdout, stderr)

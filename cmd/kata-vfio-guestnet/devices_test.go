@@ -20,9 +20,8 @@ func TestDevicesChecksWhatTheVMSees(t *testing.T) {
 	}
 	const line = `{"functions":[{"address":"0000:01:00.0","vendor":"10de","device":"2330","class":"030200"}]}` + "\n"
 	for device, want := range map[string]int{"2330": 0, "2331": exitFailed} {
-		path := file(t, "resourceclaims/c/gpu/kata-vfio.dev-metadata.json", `{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","metadata":{"name":"c"},
-			"requests":[{"name":"gpu","devices":[{"driver":"kata-vfio.dev","pool":"n","name":"g","attributes":{"vendor":{"string":"10de"},"device":{"string":"`+device+`"}}}]}]}`)
-		dir := filepath.Join(path, "../../../..")
+		dir := metadataFile(t, "resourceclaims/c/gpu/kata-vfio.dev-metadata.json", "gpu",
+			`{"driver":"kata-vfio.dev","pool":"n","name":"g","attributes":{"vendor":{"string":"10de"},"device":{"string":"`+device+`"}}}`)
 		if stdout, stderr, code := execute(t, "devices", "--sysfs", sys, "--check", "--metadata-dir", dir); code != want || stdout != line {
 			t.Errorf("a claim for %s: got exit code %d, %q; want %d\n%s", device, code, stdout, want, stderr)
 		}

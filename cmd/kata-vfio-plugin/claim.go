@@ -19,7 +19,7 @@ import (
 
 // claimFlag adds the flag that names the claim's file.
 func claimFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVarP(file, "file", "f", "", "the claim: ResourceClaim YAML with status.allocation, - for standard input")
+	command.OnceVarP(cmd.Flags(), file, "file", "f", "the claim: ResourceClaim YAML with status.allocation, - for standard input")
 	complete(cmd, "file", yamlFiles)
 }
 
@@ -159,6 +159,7 @@ func showPlan(cmd *cobra.Command, opts *options, req *claim.Request, checks *aud
 
 // planOne makes the plan. It fails without the journal, which has the owners of devices.
 func planOne(cmd *cobra.Command, n *node.Node, req *claim.Request) (*plan.Plan, error) {
+	// A damaged record causes no error here: the plan refuses devices because of it, and says so.
 	_, problems := n.Parts.Journal.List()
 	for _, err := range problems {
 		if errors.Is(err, fs.ErrPermission) {

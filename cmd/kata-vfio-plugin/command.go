@@ -83,8 +83,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 func fail(w io.Writer, err error) int {
 	var refused *rule.RefusedError
 	if !errors.As(err, &refused) {
-		fmt.Fprintln(w, "kata-vfio-plugin:", err)
-		return exitCode(err)
+		return command.Fail("kata-vfio-plugin", exitCode)(w, err)
 	}
 	fmt.Fprintf(w, "kata-vfio-plugin: %s is refused:\n", refused.Subject)
 	for i := range refused.Verdicts {

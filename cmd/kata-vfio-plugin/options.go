@@ -33,7 +33,7 @@ import (
 
 // options are the flags that all commands share.
 type options struct {
-	node   node.NodeConfig
+	node   node.Config
 	config string
 	// sanitizers is the file of the sanitizing stages.
 	sanitizers string
@@ -179,6 +179,7 @@ func nodeName() string {
 	if name := os.Getenv("NODE_NAME"); name != "" {
 		return name
 	}
+	// The kubelet registers a node by its host name unless --hostname-override or a cloud provider sets another.
 	name, err := os.Hostname()
 	if err != nil {
 		return "unknown"
@@ -205,6 +206,7 @@ func (o *options) nodeConfig() (*v1alpha1.NodeConfig, error) {
 		path = filepath.Join(o.node.Root, facts.NodeConfigFile)
 	}
 	data, err := os.ReadFile(path)
+	// Only the file at the default path may be missing: the default config selects every GPU, and a typing error must not.
 	if errors.Is(err, fs.ErrNotExist) && o.config == "" {
 		return nodeconfig.Default(), nil
 	}
@@ -309,6 +311,7 @@ func (a *auditing) validateGate() error {
 
 // checks returns the checks according to the validated flags.
 func (a *auditing) checks() plugin.Checks {
+	// validateGate has refused an unknown profile.
 	profile, _ := finding.ProfileNamed(a.profile)
 	return plugin.Checks{Profile: profile, Counts: rule.Severity(a.counts), Waivers: a.waivers}
 }

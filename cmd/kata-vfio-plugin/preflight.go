@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -19,8 +20,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
@@ -38,7 +39,7 @@ type choosing struct {
 
 func (c *choosing) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&c.file, "file", "f", "", "ResourceClaim YAML with status.allocation, or with --class a file of DeviceClasses; - for standard input")
+	command.OnceVarP(f, &c.file, "file", "f", "ResourceClaim YAML with status.allocation, or with --class a file of DeviceClasses; - for standard input")
 	f.StringSliceVar(&c.devices, "device", nil, "plan one claim for the devices with these addresses or names, without a claim file; may be repeated")
 	f.BoolVar(&c.all, "all", false, "plan a claim of its own for each device that the node would publish")
 	f.StringVar(&c.class, "class", "", "DeviceClass whose parameters apply; without --device, plan a claim for each device that it selects.\nIt is read from the file of -f, or from the cluster")
@@ -78,7 +79,7 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 	if err != nil {
 		return err
 	}
-	known, err := n.Preparer.PlanNode(snap)
+	known, err := n.Preparer.PlanNode(cmd.Context(), snap)
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (c *choosing) planNamed(cmd *cobra.Command, opts *options, n *node.Node, na
 			return err
 		}
 		if len(selected) < len(named) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: DeviceClass %s selects %d of the %d devices: the scheduler would not allocate the others by it\n", class.Name, len(selected), len(named))
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: DeviceClass %s selects %d of the %s: the scheduler would not allocate the others by it\n", class.Name, len(selected), output.Count(len(named), "device"))
 		}
 	}
 	req, err := plugin.PreflightRequest(named, class)
@@ -200,9 +201,31 @@ func printPlans(w io.Writer, plans []devicePlan, none string) error {
 		}
 	}
 	for _, text := range output.Fold(refusals) {
-		fmt.Fprintf(w, "\n%s\n", text)
+		fmt.Fprintf(w, "\n%s\n", wrapRefusal(text, output.TableWidth(w)))
 	}
 	return nil
+}
+
+// wrapRefusal breaks the lines of a refusal and its fix at the width of a terminal; 0 means no limit.
+func wrapRefusal(text string, width int) string {
+	if width == 0 {
+		return text
+	}
+	var all []string
+	for line := range strings.Lines(text) {
+		bare := strings.TrimLeft(strings.TrimRight(line, "\n"), " ")
+		first, rest := strings.Repeat(" ", len(strings.TrimRight(line, "\n"))-len(bare)), "    "
+		if first != "" {
+			rest = first + strings.Repeat(" ", len("fix: "))
+		}
+		for i, part := range output.Wrap(bare, width-len(rest)) {
+			if i > 0 {
+				first = rest
+			}
+			all = append(all, first+part)
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // planLines returns the table of plans, within the width of a terminal; 0 means no limit.
@@ -228,7 +251,7 @@ func planLines(plans []devicePlan, limit int) []string {
 type someRefusedError struct{ refused, of int }
 
 func (e *someRefusedError) Error() string {
-	return fmt.Sprintf("%d of %d devices refused", e.refused, e.of)
+	return fmt.Sprintf("%d of %s refused", e.refused, output.Count(e.of, "device"))
 }
 
 func countRefused(plans []devicePlan) error {
@@ -281,6 +304,7 @@ func classInFile(file, name string, stdin io.Reader) (*resourceapi.DeviceClass, 
 	if err != nil {
 		return nil, command.Usagef("read the DeviceClasses: %w", err)
 	}
+	// The size is how much of the text the decoder reads to tell JSON from YAML.
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(data)), 4096)
 	for {
 		var raw json.RawMessage
@@ -291,7 +315,7 @@ func classInFile(file, name string, stdin io.Reader) (*resourceapi.DeviceClass, 
 		}
 		class, err := classIn(raw, name)
 		if err != nil {
-			return nil, command.Usagef("file %s: DeviceClass %s: %w", file, name, err)
+			return nil, command.Usagef("file %s: look for DeviceClass %s: %w", file, name, err)
 		}
 		if class != nil {
 			return class, nil
@@ -305,8 +329,12 @@ func classIn(raw json.RawMessage, name string) (*resourceapi.DeviceClass, error)
 		metav1.PartialObjectMetadata
 		Items []json.RawMessage `json:"items"`
 	}
+	// Of a document with only comments, as templates leave them, there is nothing.
+	if text := bytes.TrimSpace(raw); len(text) == 0 || string(text) == "null" {
+		return nil, nil
+	}
 	if err := json.Unmarshal(raw, &object); err != nil {
-		return nil, err
+		return nil, errors.New("a document is not a Kubernetes object; want manifests with apiVersion and kind")
 	}
 	for _, item := range object.Items {
 		if class, err := classIn(item, name); class != nil || err != nil {

@@ -118,8 +118,38 @@ func TestPlanOfAClassUsesItsSelectorsAndParameters(t *testing.T) {
 		t.Errorf("a class that the file lacks: %+v", got)
 	}
 	got = invoke(t, "plan", "--root", root, "--audit-taint", "off", "--class", "gpu.kata-vfio.dev", "-f", file, "--device", "21:02.0")
-	if !strings.Contains(got.stderr, "selects 0 of the 1 devices") {
+	if !strings.Contains(got.stderr, "selects 0 of the 1 device:") {
 		t.Errorf("a device that the class does not select: %+v", got)
+	}
+}
+
+// TestFilesWithoutAnObject: charts leave documents of comments only, which have no class; other texts are named for what they are not.
+func TestFilesWithoutAnObject(t *testing.T) {
+	root, classes := newRoot(t), classFile(t)
+	text, err := os.ReadFile(classes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for content, want := range map[string]string{
+		"": `has no DeviceClass "none"`, "# a\n": `has no DeviceClass "none"`, "---\n# a\n---\nnull\n": `has no DeviceClass "none"`,
+		"hello\n": "a document is not a Kubernetes object", "# a\n---\n" + string(text): `has no DeviceClass "none"`,
+	} {
+		file := filepath.Join(t.TempDir(), "classes.yaml")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := invoke(t, "plan", "--root", root, "--class", "none", "-f", file); got.code != exitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("class in %q: got %+v, want exit code %d and %q", content, got, exitUsage, want)
+		}
+	}
+	empty := filepath.Join(t.TempDir(), "claim.yaml")
+	if err := os.WriteFile(empty, []byte("# a claim\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"plan", "prepare"} {
+		if got := invoke(t, command, "--root", root, "-f", empty); got.code != exitUsage || !strings.Contains(got.stderr, "the document is empty; want one object with apiVersion and kind") {
+			t.Errorf("%s of a claim: %+v", command, got)
+		}
 	}
 }
 
@@ -160,5 +190,23 @@ func TestPlanReadsAListOfClasses(t *testing.T) {
 	got := invoke(t, "plan", "--root", newRoot(t), "--audit-taint", "off", "--class", "all", "-f", file, "--device", "3b:00.0")
 	if got.code != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestRefusalsFitATerminal: also those whose text is long. A pipe gets each on one line.
+func TestRefusalsFitATerminal(t *testing.T) {
+	const text = "gpu-0000-3b-00-0: 0000:3b:00.0 is held by a claim of another namespace, whose pod has not ended\n    fix: wait until that claim's pod has ended, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices"
+	if got := wrapRefusal(text, 0); got != text {
+		t.Errorf("got %q, want it as it was", got)
+	}
+	got := wrapRefusal(text, 80)
+	for line := range strings.Lines(got) {
+		if len(strings.TrimRight(line, "\n")) > 80 {
+			t.Errorf("%d characters, want 80: %q", len(line), line)
+		}
+	}
+	const want = "gpu-0000-3b-00-0: 0000:3b:00.0 is held by a claim of another namespace,\n    whose pod has not ended\n    fix: wait until"
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -163,6 +163,8 @@ func by(s plan.Step) string {
 		return "from pool " + s.Value
 	case plan.ReturnAddress:
 		return "to pool " + s.Value
+	case plan.SetValue:
+		return fmt.Sprintf("%s, %s: %s -> %s", s.Provider, s.Setting, orDash(s.Former), orDash(s.Value))
 	}
 	return ""
 }

@@ -78,3 +78,17 @@ func TestPlansFitTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanSaysHowEachStepIsDone: a step whose way is blank looks as if nothing was written.
+func TestPlanSaysHowEachStepIsDone(t *testing.T) {
+	for op, want := range map[plan.Op]string{
+		plan.Load: "modprobe v", plan.Unbind: "drivers/d/unbind", plan.Override: "driver_override: f -> v", plan.Probe: "drivers_probe",
+		plan.Reset: "v of ", plan.ConfigureVF: "PF: v", plan.TakeAddress: "from pool v", plan.ReturnAddress: "to pool v",
+		plan.SetValue: "xe, exec_quantum_ms: f -> v",
+	} {
+		step := plan.Step{Operation: op, DriverBefore: "d", Former: "f", Value: "v", Provider: "xe", Setting: "exec_quantum_ms"}
+		if got := by(step); got != want {
+			t.Errorf("%s: got %q, want %q", op, got, want)
+		}
+	}
+}

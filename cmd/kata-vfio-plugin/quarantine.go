@@ -56,7 +56,7 @@ func quarantineListCommand(opts *options) *cobra.Command {
 			for i := range stages {
 				opts.recall(cmd.Context(), &stages[i])
 			}
-			return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all, stages), problems, err)
+			return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all, stages, problems == nil && err == nil), problems, err)
 		},
 	}
 	ledgerFlag(cmd, opts)
@@ -150,7 +150,6 @@ func oneQuarantined(_ *cobra.Command, args []string) error {
 func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	records, _ := o.node.Records().List() // completion has no place for errors
 	var all []cobra.Completion
-	// Present addresses come first: after a reboot, the recorded address of one may be the present one of another.
 	for _, rec := range records {
 		for _, d := range rec.Plan.Devices {
 			if rec.State == journal.Quarantined {
@@ -184,6 +183,7 @@ func (o *options) recordQuarantined(name string, snap *device.Snapshot) (*journa
 	}
 	records, problems := store.List()
 	records = slices.DeleteFunc(records, func(rec *journal.Record) bool { return rec.State != journal.Quarantined })
+	// Present addresses come first: after a reboot, the recorded address of one may be the present one of another.
 	for _, rec := range records {
 		if isNamed(rec, name, locate(rec, snap)) {
 			return rec, nil

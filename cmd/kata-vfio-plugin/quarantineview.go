@@ -111,6 +111,7 @@ func (o *options) quarantine(ctx context.Context, rec *journal.Record, snap *dev
 	for i := range events {
 		e := &events[i]
 		switch {
+		// An operator ended the quarantine, and a later one began again: the last beginning counts.
 		case e.Type == ledger.Release:
 			first = true
 		case e.Type == ledger.Quarantine && first:
@@ -194,13 +195,18 @@ func (q *quarantine) fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerp
 	return now, err
 }
 
-// printQuarantines prints one row for each quarantine, and for each device whose sanitizing stage failed.
-func printQuarantines(w io.Writer, format string, all []*quarantine, stages []sanitizingView) error {
+// printQuarantines prints one row for each quarantine, and for each device whose sanitizing stage failed. Without any, nothing is
+// quarantined only if the whole journal could be read.
+func printQuarantines(w io.Writer, format string, all []*quarantine, stages []sanitizingView, whole bool) error {
 	if done, err := document(w, format, map[string]any{"quarantined": list(all), "stages": list(stages)}); done {
 		return err
 	}
 	if len(all)+len(stages) == 0 {
-		_, err := fmt.Fprintln(w, "Nothing is quarantined.")
+		text := "Nothing is quarantined."
+		if !whole {
+			text = "It is unknown what is quarantined: parts of the journal could not be read."
+		}
+		_, err := fmt.Fprintln(w, text)
 		return err
 	}
 	rows := [][]string{{"DEVICE", "FUNCTIONS", "SINCE", "CLAIM", "TRIED", "WHY"}}
@@ -217,9 +223,9 @@ func printQuarantines(w io.Writer, format string, all []*quarantine, stages []sa
 func (q *quarantine) names() string {
 	words := make([]string, len(q.Devices))
 	for i := range q.Devices {
-		words[i] = q.Devices[i].Name
+		words[i] = q.Devices[i].published()
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(slices.Compact(words), ", ")
 }
 
 // tried summarizes the resets: "flr x3".

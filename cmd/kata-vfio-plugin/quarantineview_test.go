@@ -79,3 +79,15 @@ func TestQuarantineViewShowsUnknown(t *testing.T) {
 		})
 	}
 }
+
+// TestNothingIsQuarantinedOnlyIfAllIsKnown: a user who may not read the journal is not told that nothing is quarantined.
+func TestNothingIsQuarantinedOnlyIfAllIsKnown(t *testing.T) {
+	for whole, want := range map[bool]string{
+		true: "Nothing is quarantined.\n", false: "It is unknown what is quarantined: parts of the journal could not be read.\n",
+	} {
+		var out strings.Builder
+		if err := printQuarantines(&out, "table", nil, nil, whole); err != nil || out.String() != want {
+			t.Errorf("the whole journal was read: %t; got %q (%v), want %q", whole, out.String(), err, want)
+		}
+	}
+}

@@ -38,6 +38,7 @@ func unprepareCommand(opts *options) *cobra.Command {
 				return err
 			}
 			if leave {
+				// Recorded first, so that Unprepare does not ask the pool's plugin, not even after a crash.
 				err = n.Preparer.LeaveAddresses(cmd.Context(), args[0])
 			}
 			if err == nil {
@@ -123,7 +124,8 @@ func statusCommand(opts *options) *cobra.Command {
 		Short: "Show which claim has which functions, and in what state",
 		Long: "status reads the journal. It shows which claim has which functions of this node, their current and original\n" +
 			"drivers, why a claim can't be prepared or unprepared, which functions have had no proven reset since their last\n" +
-			"tenant, which tenant has each exclusive domain, and what is drained. It changes nothing.\n\n" + exitCodes,
+			"tenant, which tenant has each exclusive domain, which partitions of an NVLink fabric are free, and what is drained. It\n" +
+			"changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin status
   kata-vfio-plugin status -o json | jq -r '.records[] | select(.state == "quarantined") | .uid'`,
@@ -135,6 +137,7 @@ func statusCommand(opts *options) *cobra.Command {
 			if err := printStatus(cmd.OutOrStdout(), opts.output, s); err != nil {
 				return err
 			}
+			// An incomplete status is still printed. The exit code says that it is incomplete.
 			return errors.Join(s.problems...)
 		},
 	}

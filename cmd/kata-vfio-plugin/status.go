@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
@@ -89,7 +91,7 @@ type nodeStatus struct {
 	needsReset []journal.ResetMark
 	drains     []journal.Drain
 	sanitizing []sanitizingView
-	domains    []plan.DomainState
+	joins      joins
 	// notReady is the reason why the plugin refuses all new claims, by its latest publication in this boot; nil if it does not.
 	notReady *plan.NotReady
 	// bootID is the node's boot; empty if it can't be read.
@@ -132,8 +134,8 @@ func (o *options) status(ctx context.Context) (*nodeStatus, error) {
 	s.sanitizing = newSanitizingViews(unsanitized, nil)
 	published := o.published(s.bootID)
 	s.notReady = published.NotReady
-	if s.domains, err = o.exclusiveDomains(ctx, published); err != nil {
-		s.problems = append(s.problems, readable(fmt.Errorf("find the exclusive domains: %w", err)))
+	if s.joins, err = o.findJoins(ctx, published); err != nil {
+		s.problems = append(s.problems, readable(fmt.Errorf("find the exclusive domains and partitions: %w", err)))
 	}
 	return s, nil
 }
@@ -167,11 +169,13 @@ type statusView struct {
 	NotReady   *plan.NotReady      `json:"notReady,omitempty"`
 	// Exclusive are the exclusive domains of the node.
 	Exclusive []plan.DomainState `json:"exclusiveDomains,omitempty"`
+	// Fabric is the NVLink fabric of the node config, with its partitions.
+	Fabric *plan.FabricState `json:"fabric,omitempty"`
 }
 
 // printStatus prints the journal. Only the machine formats include its problems.
 func printStatus(w io.Writer, format string, s *nodeStatus) error {
-	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains, Sanitizing: s.sanitizing, NotReady: s.notReady, Exclusive: s.domains}
+	out := statusView{Records: list(s.views), NeedsReset: s.needsReset, Drained: s.drains, Sanitizing: s.sanitizing, NotReady: s.notReady, Exclusive: s.joins.domains, Fabric: s.joins.fabric}
 	for _, p := range s.problems {
 		out.Damaged = append(out.Damaged, p.Error())
 	}
@@ -181,7 +185,7 @@ func printStatus(w io.Writer, format string, s *nodeStatus) error {
 	if err := printRecords(w, s); err != nil {
 		return err
 	}
-	return errors.Join(printNeedsReset(w, s.needsReset), printSanitizing(w, s.sanitizing), printDomains(w, s.domains), printDrains(w, s), printNotReady(w, s.notReady))
+	return errors.Join(printNeedsReset(w, s.needsReset), printSanitizing(w, s.sanitizing), printDomains(w, s.joins.domains), printFabric(w, s.joins.fabric), printDrains(w, s), printNotReady(w, s.notReady))
 }
 
 // printRecords prints records as a table, with details below.
@@ -283,12 +287,26 @@ func recordRows(v *view) [][]string {
 	return rows
 }
 
-// device returns the name of the device that a function is, or its role.
+// published is the name of the device in the ResourceSlice: the pair's or the partition's.
+func (d *deviceView) published() string { return cmp.Or(d.Pair, d.Name) }
+
+// device returns the name of the device that a function is, or its role. A device of several functions has its name at the first.
 func (v *view) device(fn *plan.Function) string {
-	for _, d := range v.Devices {
-		if d.Address == fn.Address.String() {
-			return d.Name
+	named := map[string]bool{}
+	for i := range v.Functions {
+		at := slices.IndexFunc(v.Devices, func(d deviceView) bool { return d.Address == v.Functions[i].Address.String() })
+		if at < 0 {
+			continue
 		}
+		name := v.Devices[at].published()
+		switch {
+		case v.Functions[i].Address != fn.Address:
+		case named[name]:
+			return "(part of it)"
+		default:
+			return name
+		}
+		named[name] = true
 	}
 	return "(" + roleWord(fn.Role, 1) + ")"
 }

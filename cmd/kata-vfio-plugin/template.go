@@ -58,7 +58,7 @@ func printTemplate(cmd *cobra.Command, opts *options, n *node.Node, name string)
 	if err != nil {
 		return err
 	}
-	known, err := n.Preparer.PlanNode(snap)
+	known, err := n.Preparer.PlanNode(cmd.Context(), snap)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func TestExitCodes(t *testing.T) {
 		{"unknown", []string{"memory", "--expect-bytes", "1Gi"}, sanitize.ExitUnknown, "Unknown: the device has 1073741824 bytes of memory"},
 		{"no such device", []string{"memory", "--device", "0000:00:09.0"}, sanitize.ExitUnknown, "0000:00:09.0"},
 		{"no controller", []string{"nvme"}, sanitize.ExitUnknown, "no device to sanitize"},
-		{"no result", []string{"memory", "--result", root + "/none/file"}, 1, "write the result"},
+		{"no result", []string{"memory", "--result", root + "/none/file"}, 1, "name another file with --result"},
 		{"bad device", []string{"memory", "--device", "5"}, sanitize.ExitUsage, "--device"},
 		{"bad BAR", []string{"memory", "--bar", "6"}, sanitize.ExitUsage, "--bar 6"},
 		{"negative BAR", []string{"memory", "--bar", "-1"}, sanitize.ExitUsage, "--bar -1"},
@@ -144,7 +144,7 @@ func TestLongResult(t *testing.T) {
 	r := &sanitize.Result{
 		APIVersion: sanitize.APIVersion, Kind: sanitize.Kind, Verdict: sanitize.Clean, Device: &sanitize.Device{Vendor: "0x1234", Device: "0x1111"},
 	}
-	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+	for name := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz", "") {
 		r.Checks = append(r.Checks, sanitize.Check{Name: name, Method: strings.Repeat("m", 200), Verdict: sanitize.Clean, Bytes: 1})
 	}
 	var out bytes.Buffer

@@ -24,7 +24,7 @@ func report(file string, stdout io.Writer, result *sanitize.Result) (*sanitize.R
 	}
 	if file != "" {
 		if err := write(file, document); err != nil {
-			return nil, fmt.Errorf("write the result: %w", err)
+			return nil, fmt.Errorf("write the result: %w; name another file with --result, or none (--result '') for stdout only", err)
 		}
 	}
 	if _, err := fmt.Fprintf(stdout, "%s\n", document); err != nil {

@@ -84,6 +84,7 @@ func (a *auditing) roll(state *fleet.State) (*picture, error) {
 	nodes := state.Audit(a.reports, all.OfNodes())
 	if a.view.want.node != "" {
 		nodes = slices.DeleteFunc(nodes, func(n fleet.NodeAudit) bool { return n.Node != a.view.want.node })
+		// With --watch, a node that is not there yet may come.
 		if len(nodes) == 0 && !a.view.printing.watch {
 			return nil, &fleet.NotFoundError{Name: "node " + a.view.want.node + " that publishes devices or has a report"}
 		}
@@ -121,7 +122,11 @@ func auditPicture(nodes []fleet.NodeAudit, now time.Time, unseen, wide bool) *pi
 	for i := range nodes {
 		n := &nodes[i]
 		if len(n.Failed) == 0 {
-			c := cells(orDash(n.Node), "-", "-", "-", fmt.Sprintf("0 of %d", n.Devices), "-", seenBy(n), reportAge(n, now), nothingFails(n))
+			of := "-"
+			if n.Devices > 0 {
+				of = fmt.Sprintf("0 of %d", n.Devices)
+			}
+			c := cells(orDash(n.Node), "-", "-", "-", of, "-", seenBy(n), reportAge(n, now), nothingFails(n))
 			p.rows = append(p.rows, row{key: "node " + n.Node, name: "node/" + n.Node, cells: c, value: n})
 		}
 		for j := range n.Failed {
@@ -144,6 +149,7 @@ func auditRow(n *fleet.NodeAudit, f *fleet.FailedCheck, now time.Time, unseen, w
 	if unseen {
 		claims = "?"
 	}
+	// A node's plugin may be newer than this program, and publish checks that its catalogue lacks.
 	wrong := "this version does not know the check"
 	switch {
 	case len(f.Texts) > 0:
@@ -183,6 +189,8 @@ func reportAge(n *fleet.NodeAudit, now time.Time) string {
 // nothingFails describes the evidence for a node without failures.
 func nothingFails(n *fleet.NodeAudit) string {
 	switch {
+	case n.Reported == nil && n.Devices == 0:
+		return "unknown: it publishes no device, whose taints show failures"
 	case n.Reported == nil:
 		return "none of the plugin's checks fails"
 	case n.Verdict == finding.Pass:

@@ -42,6 +42,7 @@ func claimsCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// An empty namespace lists all (as in client-go).
 			if !all {
 				v.want.namespace = namespace
 			}
@@ -116,7 +117,7 @@ func stateColor(s fleet.ClaimState) output.Color {
 		return output.Red
 	case fleet.Ready:
 		return output.Green
-	case fleet.Pending, fleet.Allocated, fleet.Deleting, fleet.Weakened:
+	case fleet.Pending, fleet.Allocated, fleet.Deleting, fleet.Weakened, fleet.Unjudged:
 		return output.Yellow
 	}
 	return ""

@@ -20,6 +20,7 @@ import (
 func sampleOffers() *offers {
 	return &offers{Namespace: "team-a", Updated: "2026-11-22T11:59:20Z", Classes: []cluster.ClassOffer{
 		{Name: "gpu.kata-vfio.dev", Everyone: true, Kinds: []string{"gpu"}, Models: []string{"NVIDIA H100 80GB HBM3", "NVIDIA L40S"}, Free: 16, AtLeast: true},
+		{Name: "gpu-x2.kata-vfio.dev", Everyone: true, Kinds: []string{"gpu-partition"}, Models: []string{"NVIDIA H100 80GB HBM3"}, Free: 3},
 		{Name: "lab.kata-vfio.dev", Kinds: []string{"gpu"}, Models: []string{"NVIDIA L40S"}, ExtendedResource: "example.com/lab-gpu", Sets: []string{"reset"}, Weakens: []string{"reset"}},
 		{Name: "tuned.example.com", Kinds: []string{}, Models: []string{}, SelectorFails: true},
 		{Name: "vf.kata-vfio.dev", Kinds: []string{"vf"}, Models: []string{"Mellanox ConnectX-7"}, Sets: []string{"vlan", "spoofCheck"}, Weakens: []string{"vlan"}, Free: 7},
@@ -55,7 +56,7 @@ func TestClassesShowsThoseOfTheNamespace(t *testing.T) {
 	for _, c := range documentOf[offers](t, stdout).Classes {
 		names = append(names, c.Name)
 	}
-	if got, want := strings.Join(names, " "), "gpu.kata-vfio.dev tuned.example.com vf.kata-vfio.dev"; got != want {
+	if got, want := strings.Join(names, " "), "gpu.kata-vfio.dev gpu-x2.kata-vfio.dev tuned.example.com vf.kata-vfio.dev"; got != want {
 		t.Errorf("got the classes %q, want %q", got, want)
 	}
 }

@@ -32,7 +32,7 @@ func (s *session) root(stdout, stderr io.Writer) *cobra.Command {
 	s.kube.AddAll(cmd)
 	cmd.AddCommand(
 		statusCommand(s), devicesCommand(s), claimsCommand(s), topologyCommand(s), auditCommand(s), explainCommand(s), conformanceCommand(s),
-		classesCommand(s), lintCommand(s), sysdumpCommand(s), testCommand(s), drainCommand(s), undrainCommand(s),
+		classesCommand(s), lintCommand(s), sysdumpCommand(s), testCommand(s), drainCommand(s), undrainCommand(s), quarantineCommand(s),
 		completionCommand(),
 	)
 	command.AddVersion(cmd, "kubectl kata-vfio "+command.Build())
@@ -72,6 +72,7 @@ func (s *session) complete(cmd *cobra.Command, w want, names func(*fleet.State) 
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 	defer cancel()
+	// Each Tab runs the program: the limit keeps the shell usable when the API server does not answer.
 	w.namespace, w.now = namespace, s.now
 	state, err := w.read(ctx, client)
 	if err != nil {

@@ -96,7 +96,7 @@ func clusterReport(cmd *cobra.Command, file string, now time.Time) (*finding.Rep
 	}
 	r := &finding.Report{}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, command.Usagef("--cluster-report %s: %w", file, err)
+		return nil, command.Usagef("--cluster-report %s: want the report of `kata-vfio-audit cluster -o json`: %w", file, err)
 	}
 	if r.Subject.Kind != "cluster" {
 		return nil, command.Usagef("--cluster-report %s is about a %.32q, want the report of `kata-vfio-audit cluster -o json`", file, r.Subject.Kind)
@@ -111,6 +111,7 @@ func clusterReport(cmd *cobra.Command, file string, now time.Time) (*finding.Rep
 	if age := now.Sub(at); age > fleet.MaxAge || age < -fleet.ClockSkew {
 		return nil, command.Usagef("--cluster-report %s is of %s, want one of the last day: run `kata-vfio-audit cluster -o json`", file, r.Subject.Time)
 	}
+	// The file's own summary is not trusted: it is counted from the findings.
 	r.Finish()
 	return r, nil
 }

@@ -136,26 +136,31 @@ func topologyCommand(s *session) *cobra.Command {
 		Example: "  kubectl kata-vfio topology worker-1",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return v.printing.check() },
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, _, err := s.connect()
-			if err != nil {
-				return err
-			}
-			if len(args) > 0 {
-				v.want.node = args[0]
-			}
-			v.picture = func(state *fleet.State) (*picture, error) {
-				nodes := state.Nodes()
-				if v.want.node != "" && !slices.Contains(nodes, v.want.node) && !v.printing.watch {
-					return nil, &fleet.NotFoundError{Name: "node " + v.want.node + " that publishes devices"}
-				}
-				return topologyPicture(nodes, state.Devices()), nil
-			}
-			return v.show(cmd.Context(), cmd, client)
-		},
+		RunE:    s.drawNode(v, func(state *fleet.State) *picture { return topologyPicture(state.Nodes(), state.Devices()) }),
 	}
 	v.printing.flags(cmd)
 	return cmd
+}
+
+// drawNode returns the RunE of a command that takes one node, or none for all. A node that publishes no device is an error, except with
+// --watch: it may publish some later.
+func (s *session) drawNode(v *view, draw func(*fleet.State) *picture) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		client, _, err := s.connect()
+		if err != nil {
+			return err
+		}
+		if len(args) > 0 {
+			v.want.node = args[0]
+		}
+		v.picture = func(state *fleet.State) (*picture, error) {
+			if v.want.node != "" && !slices.Contains(state.Nodes(), v.want.node) && !v.printing.watch {
+				return nil, &fleet.NotFoundError{Name: "node " + v.want.node + " that publishes devices"}
+			}
+			return draw(state), nil
+		}
+		return v.show(cmd.Context(), cmd, client)
+	}
 }
 
 // nodeDevices are the devices of one node.
@@ -166,6 +171,7 @@ type nodeDevices struct {
 
 func topologyPicture(nodes []string, devices []fleet.Device) *picture {
 	p := &picture{what: "topology", empty: "no node publishes a device"}
+	// Not nil: a script expects "nodes": [] of an empty cluster, not null.
 	all := []nodeDevices{}
 	for _, name := range nodes {
 		n := nodeDevices{name, []fleet.Device{}}

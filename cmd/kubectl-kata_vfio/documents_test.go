@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
+	"github.com/kata-vfio/kata-vfio/pkg/kube/kubetest"
 	"github.com/kata-vfio/kata-vfio/test/docs"
 )
 

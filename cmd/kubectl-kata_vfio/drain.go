@@ -97,11 +97,13 @@ func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainR
 	if err != nil {
 		return nil, err
 	}
+	// The name goes into the rules' annotations, by which undrain finds them.
 	target = canonical(target, devices)
 	r := &drainReport{Target: target, DryRun: d.dry, Effect: string(d.effect()), Rules: []string{}}
 	rules := d.rules(target, devices)
 	for i := range rules {
 		if !d.dry {
+			// Rules have no transaction. What was created stays, and a repetition finds it, because names derive from the target.
 			if err := create(cmd.Context(), client, &rules[i]); err != nil {
 				return nil, d.halfway(r, err)
 			}
@@ -215,6 +217,7 @@ func isThere(ctx context.Context, client lister, r *resourceapi.DeviceTaintRule)
 		return err
 	}
 	for i := range drains {
+		// A rule of the name without the drain's label is not in the list. It fails below, like a rule with another selector.
 		have := &drains[i].Spec
 		if drains[i].Name == r.Name && equality.Semantic.DeepEqual(have.DeviceSelector, r.Spec.DeviceSelector) &&
 			have.Taint.Key == r.Spec.Taint.Key && have.Taint.Effect == r.Spec.Taint.Effect {
@@ -270,12 +273,7 @@ func (d *draining) over(cmd *cobra.Command, r *drainReport) error {
 }
 
 // has is "1 claim has devices", "2 claims have devices".
-func has(n int) string {
-	if n == 1 {
-		return "1 claim has devices"
-	}
-	return fmt.Sprintf("%d claims have devices", n)
-}
+func has(n int) string { return output.Count(n, "claim has devices", "claims have devices") }
 
 // lines are a report for people.
 func (r *drainReport) lines() []string {

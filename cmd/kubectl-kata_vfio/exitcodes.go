@@ -30,11 +30,11 @@ func meanings() []meaning {
 		{exitFindings, "the cluster would refuse something", []string{"lint"}},
 		{exitFindings, "a node fails", []string{"test"}},
 		{exitFindings, "with --wait: claims still have devices", []string{"drain"}},
-		{exitForbidden, "you may not list what the command shows", []string{"audit", "claims", "classes", "conformance", "devices", "explain", "lint", "status", "topology"}},
+		{exitForbidden, "you may not list what the command shows", []string{"audit", "claims", "classes", "conformance", "devices", "explain", "lint", "quarantine", "status", "topology"}},
 		{exitForbidden, "you may not list what the command needs, or not change what it changes", []string{"drain", "test", "undrain"}},
 		{exitForbidden, "you may list nothing (what else is missing is in the archive's manifest, with code 0)", []string{"sysdump"}},
 		{exitNotFound, "there is no such claim, pod, node or device", []string{"explain"}},
-		{exitNotFound, "there is no such node", []string{"audit", "topology"}},
+		{exitNotFound, "there is no such node", []string{"audit", "quarantine", "topology"}},
 		{exitNotFound, "there is no such node or device", []string{"drain"}},
 		{exitNotFound, "there is no such drain", []string{"undrain"}},
 		{exitNotFound, "no node has a free device", []string{"test"}},
@@ -49,22 +49,24 @@ const commonCodes = "Exit codes:\n" +
 
 // exitCodesOf returns the exit codes of one command, for its help.
 func exitCodesOf(command string) string {
-	text := commonCodes
+	var text strings.Builder
+	text.WriteString(commonCodes)
 	for _, m := range meanings() {
 		for _, name := range m.commands {
 			if name == command {
-				text += fmt.Sprintf("\n  %d  %s", m.code, m.text)
+				fmt.Fprintf(&text, "\n  %d  %s", m.code, m.text)
 			}
 		}
 	}
-	return text
+	return text.String()
 }
 
 // exitCodes returns the exit codes of all commands.
 func exitCodes() string {
-	text := commonCodes
+	var text strings.Builder
+	text.WriteString(commonCodes)
 	for _, m := range meanings() {
-		text += fmt.Sprintf("\n  %d  %s: %s", m.code, strings.Join(m.commands, ", "), m.text)
+		fmt.Fprintf(&text, "\n  %d  %s: %s", m.code, strings.Join(m.commands, ", "), m.text)
 	}
-	return text
+	return text.String()
 }

@@ -78,7 +78,10 @@ func codeNamed(word string) (*rule.Text, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, _ := rule.Find(texts, word)
+	text, ok := rule.Find(texts, word)
+	if !ok && !strings.Contains(word, "/") {
+		return nil, command.Usagef("there is no code %q%s; a pod or claim has no capital letters in its name", word, command.SimilarCode(texts, word))
+	}
 	return text, nil
 }
 
@@ -208,6 +211,7 @@ func explanation(state *fleet.State, of subject, namespace string) (*fleet.Expla
 	case "pod":
 		return state.ExplainPod(namespace, of.name, texts)
 	}
+	// A pod and its claim from a template have different names (the claim's has a random suffix), but nothing prevents equal ones.
 	claim, err1 := state.ExplainClaim(namespace, of.name, texts)
 	pod, err2 := state.ExplainPod(namespace, of.name, texts)
 	_, noPod := errors.AsType[*fleet.NotFoundError](err2)

@@ -13,8 +13,8 @@ func TestGoldenOutputs(t *testing.T) {
 	for name, line := range map[string]string{
 		"devices.txt": "devices", "devices-wide.txt": "devices --node worker-1 -o wide",
 		"claims.txt": "claims -A", "claims-wide.txt": "claims -o wide",
-		"topology.txt": "topology",
-		"audit.txt":    "audit", "audit-wide.txt": "audit -o wide --node-report testdata/reports",
+		"topology.txt": "topology", "quarantine.txt": "quarantine",
+		"audit.txt": "audit", "audit-wide.txt": "audit -o wide --node-report testdata/reports",
 		"explain-claim.txt": "explain train-gpu", "explain-pod.txt": "explain pod/train", "explain-device.txt": "explain worker-2/0000:42:00.0",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -133,10 +133,13 @@ func addFiles(linter *lint.Linter, stdin io.Reader, name string) error {
 		if err != nil {
 			return fmt.Errorf("read the standard input: %w", err)
 		}
-		linter.Add("-", text)
+		if linter.Add("-", text) == 0 {
+			return nothingIn("the standard input")
+		}
 		return nil
 	}
-	found := 0
+	found, documents := 0, 0
+	// A file that is named itself counts with any ending.
 	err := filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || path != name && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
 			return err
@@ -146,7 +149,7 @@ func addFiles(linter *lint.Linter, stdin io.Reader, name string) error {
 			return err
 		}
 		found++
-		linter.Add(path, text)
+		documents += linter.Add(path, text)
 		return nil
 	})
 	if err != nil {
@@ -155,7 +158,15 @@ func addFiles(linter *lint.Linter, stdin io.Reader, name string) error {
 	if found == 0 {
 		return command.Usagef("directory %s has no .yaml, .yml or .json file", name)
 	}
+	if documents == 0 {
+		return nothingIn(name)
+	}
 	return nil
+}
+
+// nothingIn is the error for a source without a document. A pipeline whose renderer printed nothing must not pass.
+func nothingIn(name string) error {
+	return command.Usagef("%s has nothing to check, only empty lines or comments; want manifests in YAML or JSON, such as a Pod or a ResourceClaim", name)
 }
 
 // askCluster takes from the cluster what decides there. Policies that the user may not read are those of the chart.
@@ -169,6 +180,7 @@ func (s *session) askCluster(cmd *cobra.Command, linter *lint.Linter, l *linting
 	warn := func(what, instead string, err error) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s could not be read, %s: %s\n", what, instead, output.Visible(err.Error()))
 	}
+	// Labels of the namespace decide whether the policies' bindings select it.
 	linter.Namespace = &corev1.Namespace{}
 	if err := client.Get(ctx, "", namespace, linter.Namespace); err != nil {
 		if !apierrors.IsForbidden(err) {
@@ -237,6 +249,7 @@ func clusterClasses(ctx context.Context, client lister, system, namespace string
 	}
 	var all []*resourceapi.DeviceClass
 	for i := range v.Classes {
+		// The view has no labels: the class is rebuilt with the one grant that matters here.
 		granted := ""
 		if v.Granted(&v.Classes[i], uid) {
 			granted = namespace

@@ -57,6 +57,42 @@ func TestLintNeedsNoCluster(t *testing.T) {
 	}
 }
 
+// TestLintOfNothingFails: a pipeline whose renderer printed nothing does not pass.
+func TestLintOfNothingFails(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "comments": "# Pod\n\n# Service\n", "dividers": "---\n# a\n---\n", "null": "null\n"} {
+		file := filepath.Join(t.TempDir(), name+".yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range []string{file, filepath.Dir(file)} {
+			stdout, stderr, code := ask(t, client(nil), "lint", "-f", of)
+			if want := of + " has nothing to check"; code != 2 || stdout != "" || !strings.Contains(stderr, want) || !strings.Contains(stderr, "want manifests in YAML or JSON") {
+				t.Errorf("%s: got exit code %d and %q, want %d and %q:\n%s", of, code, stderr, 2, want, stdout)
+			}
+		}
+		// A directory may have such a file beside others.
+		pod, err := os.ReadFile(goodPod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), "pod.yaml"), pod, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if stdout, stderr, code := ask(t, client(nil), "lint", "-f", filepath.Dir(file)); code != 0 || !strings.HasPrefix(stdout, "2 objects checked") {
+			t.Errorf("%s beside a pod: got exit code %d, %q:\n%s", name, code, stderr, stdout)
+		}
+	}
+	for _, text := range []string{"{}\n", "hello\n", "kind: Pod\n"} {
+		file := filepath.Join(t.TempDir(), "other.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if stdout, _, code := ask(t, client(nil), "lint", "-f", file); code != exitFindings || !strings.Contains(stdout, "no Kubernetes object") {
+			t.Errorf("%q: got exit code %d, want %d:\n%s", text, code, exitFindings, stdout)
+		}
+	}
+}
+
 // TestLintAsSARIF has each problem at its line, with a rule, and is valid; a run without problems has a list of results.
 func TestLintAsSARIF(t *testing.T) {
 	bad := badPod(t)
@@ -88,6 +124,16 @@ func TestLintAsSARIF(t *testing.T) {
 		}
 		if !slices.Equal(rules, c.rules) || !slices.Equal(lines, c.lines) {
 			t.Errorf("%v: got rules %v in lines %v, want %v in %v:\n%s", c.args, rules, lines, c.rules, c.lines, stdout)
+		}
+	}
+}
+
+// TestLintsFilesAreNoLinks elsewhere: a name with a colon is no URI with a scheme.
+func TestLintsFilesAreNoLinks(t *testing.T) {
+	for file, want := range map[string]string{"javascript:x.yaml": "./javascript:x.yaml", "a b/c:d.yaml": "a%20b/c:d.yaml", "./pod.yaml": "pod.yaml"} {
+		at := lintResult(&lint.Problem{File: file}).Locations[0].PhysicalLocation.ArtifactLocation
+		if got := *at.URI; got != want {
+			t.Errorf("%s: got %q, want %q", file, got, want)
 		}
 	}
 }

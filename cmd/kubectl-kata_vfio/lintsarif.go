@@ -69,7 +69,7 @@ func lintResult(p *lint.Problem) *sarif.Result {
 	}
 	// GitHub wants a line of each result.
 	region := sarif.NewRegion().WithStartLine(max(p.Line, 1))
-	file := (&url.URL{Path: filepath.ToSlash(filepath.Clean(p.File))}).EscapedPath()
+	file := (&url.URL{Path: filepath.ToSlash(filepath.Clean(p.File))}).String() // "./a:b.yaml", because a: would be a scheme
 	at := sarif.NewLocationWithPhysicalLocation(sarif.NewPhysicalLocation().WithArtifactLocation(sarif.NewSimpleArtifactLocation(file)).WithRegion(region))
 	if p.Object != "" {
 		name := p.Object

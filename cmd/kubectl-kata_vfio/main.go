@@ -7,7 +7,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
@@ -21,7 +23,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func execute(ctx context.Context, s *session, args []string, stdout, stderr io.Writer) error {
-	return command.Tree(s.root)(ctx, args, stdout, stderr)
+	return advised(command.Tree(s.root)(ctx, args, stdout, stderr))
+}
+
+// advised says what to do about an API server that did not answer.
+func advised(err error) error {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%w; the API server did not answer: `kubectl version` shows whether kubectl reaches it", err)
+	}
+	return err
 }
 
 // verdictError is the answer that something is not as it should be. The command itself did what it was asked.

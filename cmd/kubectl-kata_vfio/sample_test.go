@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
+	"github.com/kata-vfio/kata-vfio/pkg/kube/kubetest"
 )
 
 // sampleObjects are the objects of testdata/cluster.yaml: two nodes with GPUs, pairs, a NIC's

@@ -15,8 +15,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 )
 
 // session has the command line's flags about the cluster.

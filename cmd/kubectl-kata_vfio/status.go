@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,9 @@ func statusCommand(s *session) *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of kata-vfio in the cluster on one screen",
 		Long: "status shows each node with its plugin, its version and its devices, how far rollouts are, and what needs attention: nodes without a\n" +
-			"plugin, bootstrap that is not ready, devices that are quarantined or tainted, and claims that are refused.\n" +
+			"plugin, a container runtime that does not call it (NRI), what differs from the node's blueprint, causes of alerts (claims and writes\n" +
+			"that are stuck, disks that are nearly full), devices that are quarantined or tainted, and claims that are refused. What a plugin says\n" +
+			"of its node is less than a minute old while something changes, and is called stale if the plugin stopped saying it.\n" +
 			"--wait waits until rollouts are over and each node's plugin is ready.\n" +
 			"\n" +
 			exitCodesOf("status"),
@@ -102,6 +105,7 @@ func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) 
 			v.warn(cmd.ErrOrStderr(), state)
 			return st, nil
 		}
+		// The limit ends the waiting, not the requests: the last state is always a whole one.
 		said = progress(cmd.ErrOrStderr(), said, pending)
 		select {
 		case <-ctx.Done():
@@ -144,6 +148,7 @@ func statusLines(st *fleet.Status, tableWidth, width int, color bool) []string {
 	for i := range st.Parts {
 		p := &st.Parts[i]
 		text := fmt.Sprintf("%s: %d of %d ready", p.Part, p.Ready, p.Desired)
+		// Ready pods of the old version count as ready: only the count of updated ones shows how far a rollout is.
 		if slices.Contains(st.Rolling, p.Part) {
 			text += fmt.Sprintf(", %d updated", p.Updated)
 		}
@@ -162,7 +167,7 @@ func statusLines(st *fleet.Status, tableWidth, width int, color bool) []string {
 	lines = append(lines, "", output.Paint(color, output.Bold, "Needs attention"))
 	for i := range st.Problems {
 		p := &st.Problems[i]
-		lines = append(lines, indented(output.Paint(color, output.Red, "✗")+" ", "  ", p.Subject+": "+p.Text, width)...)
+		lines = append(lines, indented(output.Paint(color, output.Red, "✗")+" ", "  ", p.Subject+": "+p.Text+" ["+string(p.Code)+"]", width)...)
 		lines = append(lines, indented("    ", "    ", p.Fix, width)...)
 	}
 	return lines
@@ -170,12 +175,16 @@ func statusLines(st *fleet.Status, tableWidth, width int, color bool) []string {
 
 // nodesTable is a line for each node.
 func nodesTable(st *fleet.Status) *output.Table {
-	p := &picture{titles: []string{"NODE", "PLUGIN", "VERSION", "BOOTSTRAP", "DEVICES", "FREE", "CLAIMED", "OTHERS"}, least: []string{"DEVICES", "BOOTSTRAP", "VERSION"}}
+	p := &picture{titles: []string{"NODE", "PLUGIN", "NRI", "VERSION", "BOOTSTRAP", "DEVICES", "FREE", "CLAIMED", "OTHERS"}, least: []string{"DEVICES", "BOOTSTRAP", "VERSION"}}
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
-		c := cells(n.Node, n.Plugin, orDash(n.PluginVersion), orDash(n.Bootstrap), fmt.Sprint(n.Devices), fmt.Sprint(n.Free), fmt.Sprint(n.Claimed), orDash(others(n)))
+		// Without a pod, bootstrap runs as a unit of the node, and the plugin says what it found.
+		c := cells(n.Node, n.Plugin, orDash(n.NRI), orDash(n.PluginVersion), orDash(cmp.Or(n.Bootstrap, n.Outcome)), fmt.Sprint(n.Devices), fmt.Sprint(n.Free), fmt.Sprint(n.Claimed), orDash(others(n)))
 		if n.Plugin != "ready" {
 			c[1].Color = output.Red
+		}
+		if n.NRI == "disconnected" {
+			c[2].Color = output.Red
 		}
 		p.rows = append(p.rows, row{cells: c})
 	}

@@ -18,7 +18,7 @@ import (
 func TestStatusShowsWhatNeedsAttention(t *testing.T) {
 	c := client(append(sampleObjects(t), objectsOf(t, "testdata/parts.yaml")...))
 	stdout, stderr, code := ask(t, c, "status")
-	if code != exitFindings || !strings.Contains(stderr, "needs attention: 10 problems") {
+	if code != exitFindings || !strings.Contains(stderr, "needs attention: 15 problems") {
 		t.Errorf("exit code %d, want %d: %s", code, exitFindings, stderr)
 	}
 	golden.Compare(t, "status.txt", stdout)
@@ -64,7 +64,7 @@ func TestStatusShowsPodsThatAreOnNoNode(t *testing.T) {
 	d := objects[1].(*appsv1.DaemonSet)
 	d.Status.DesiredNumberScheduled, d.Status.UpdatedNumberScheduled = 2, 2
 	stdout, _, code := ask(t, client(objects), "status")
-	if code != exitFindings || !strings.Contains(stdout, "✗ kata-vfio-plugin: 1 of 2 nodes have no pod that is ready") {
+	if code != exitFindings || !strings.Contains(stdout, "✗ kata-vfio-plugin: 1 of 2 nodes has no pod that is ready") {
 		t.Errorf("exit code %d, want %d and the pod that is missing:\n%s", code, exitFindings, stdout)
 	}
 }

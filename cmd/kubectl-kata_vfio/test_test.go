@@ -281,3 +281,31 @@ func TestOnlyReleasesHaveAnImage(t *testing.T) {
 		}
 	}
 }
+
+// TestLastEventIsTheLast: Events of events.k8s.io, as the plugin and the scheduler write them, have no lastTimestamp.
+func TestLastEventIsTheLast(t *testing.T) {
+	start := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	after := func(minutes int) metav1.Time { return metav1.NewTime(start.Add(time.Duration(minutes) * time.Minute)) }
+	micro := func(minutes int) metav1.MicroTime { return metav1.NewMicroTime(after(minutes).Time) }
+	event := func(name string, e corev1.Event) *corev1.Event {
+		e.ObjectMeta = metav1.ObjectMeta{Namespace: "team-a", Name: name, CreationTimestamp: after(0)}
+		e.Reason, e.Message = name, "text"
+		e.InvolvedObject = corev1.ObjectReference{Kind: "Pod", Namespace: "team-a", Name: "p"}
+		return &e
+	}
+	older := event("Older", corev1.Event{FirstTimestamp: after(1), LastTimestamp: after(5)})
+	newer := event("Newer", corev1.Event{EventTime: micro(6)})
+	series := event("Series", corev1.Event{EventTime: micro(2), Series: &corev1.EventSeries{Count: 3, LastObservedTime: micro(9)}})
+	for want, events := range map[string][]runtime.Object{
+		"Older: text": {older}, "Newer: text": {newer, older}, "Series: text": {newer, series, older}, "there is no Event of pod p": nil,
+	} {
+		client, _, err := sessionOf(client(events)).connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &testRun{client: client, objects: testObjects{namespace: "team-a"}}
+		if got := r.lastEvent(t.Context(), "p"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -146,7 +148,7 @@ func (r *testRun) refuses(ctx context.Context, check string, pod *corev1.Pod) er
 		}
 		r.say("waits for the refusal of pod %s", pod.Name)
 		if !r.rest(ctx) {
-			r.result.add(check, failed, "no refusal was seen: "+r.lastEvent(pod.Name))
+			r.result.add(check, failed, "no refusal was seen: "+r.lastEvent(ctx, pod.Name))
 			return nil
 		}
 	}
@@ -189,19 +191,15 @@ func (r *testRun) events(ctx context.Context, pod string) []corev1.Event {
 }
 
 // lastEvent says what a pod waits for, after its time is over.
-func (r *testRun) lastEvent(pod string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+func (r *testRun) lastEvent(ctx context.Context, pod string) string {
+	// The time of the test is over, and its last event says why.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	events := r.events(ctx, pod)
 	if len(events) == 0 {
 		return "there is no Event of pod " + pod
 	}
-	last := &events[0]
-	for i := range events {
-		if last.LastTimestamp.Before(&events[i].LastTimestamp) {
-			last = &events[i]
-		}
-	}
+	last := slices.MaxFunc(events, func(a, b corev1.Event) int { return fleet.EventTime(&a).Compare(fleet.EventTime(&b)) })
 	return last.Reason + ": " + last.Message
 }
 

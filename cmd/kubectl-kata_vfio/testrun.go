@@ -39,6 +39,7 @@ func (s *session) test(cmd *cobra.Command, t *podTest) (*testReport, error) {
 		n := &found.nodes[i]
 		r := &testRun{
 			client: client, texts: texts, ids: found.ids, result: n, progress: progress,
+			// rand.Text is base32: in lower case it is a valid part of a name (RFC 1123).
 			objects: testObjects{base: "kata-vfio-test-" + strings.ToLower(rand.Text()[:6]), namespace: namespace, test: t, node: n.Node},
 		}
 		begin := s.now()
@@ -94,6 +95,7 @@ func (r *testRun) run(parent context.Context) error {
 		r.result.Result = failed
 		return err // not even the claim was made
 	}
+	// An interrupt and the test's own limit end the checks, and not the deletion.
 	clean, cancelClean := context.WithTimeout(context.WithoutCancel(parent), cleanLimit)
 	defer cancelClean()
 	cleanErr := r.clean(clean)
@@ -201,7 +203,7 @@ func (r *testRun) await(ctx context.Context, pod, what string, done func(*corev1
 		}
 		r.say("%s (pod %s)", what, pod)
 		if !r.rest(ctx) {
-			return fmt.Sprintf("not within %s: %s", r.objects.test.limit, r.lastEvent(pod)), nil
+			return fmt.Sprintf("not within %s: %s", r.objects.test.limit, r.lastEvent(ctx, pod)), nil
 		}
 	}
 }

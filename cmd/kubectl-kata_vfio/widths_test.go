@@ -33,6 +33,7 @@ func tables(t *testing.T) map[string]*output.Table {
 		"devices": devicesPicture(state.Devices(), false).table(), "claims": claimsPicture(state.ClaimRows(), state.Now, true, false).table(),
 		"audit": auditPicture(state.Audit(nil, all.OfNodes()), state.Now, false, false).table(), "status": nodesTable(state.Status()),
 		"devices, wide": devicesPicture(state.Devices(), true).table(), "classes": offersTable(sampleOffers()),
+		"quarantine": quarantinePicture(state.Devices(), state.Now).table(),
 	}
 }
 

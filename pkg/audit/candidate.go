@@ -31,6 +31,8 @@ type Candidate struct {
 	Subject finding.Subject `json:"subject"`
 	Profile string          `json:"profile"`
 	Basis   *finding.Basis  `json:"basis,omitempty"`
+	// RuleFiles have the organization's own rules among those that were asked.
+	RuleFiles []rule.File `json:"ruleFiles,omitempty"`
 	// Blueprint is the source of the blueprint.
 	Blueprint string           `json:"blueprint"`
 	Verdict   CandidateVerdict `json:"verdict"`
@@ -99,7 +101,7 @@ func JudgeCandidate(ctx context.Context, n *CandidateNode, o check.Options, fail
 	j := &judge{ctx: ctx, node: n, options: o, outlook: withSockets(n.FS, n.Plan.Outlook()), before: worst(n.Report)}
 	plain, after := j.audit()
 	c := &Candidate{
-		Subject: n.Report.Subject, Profile: n.Report.Profile, Basis: n.Report.Basis, Blueprint: n.Blueprint, FailOn: failOn,
+		Subject: n.Report.Subject, Profile: n.Report.Profile, Basis: n.Report.Basis, RuleFiles: n.Report.RuleFiles, Blueprint: n.Blueprint, FailOn: failOn,
 		Refusals: n.Plan.Refused(), ByHand: byHand(n.Plan), Reboot: j.outlook.Reboot, Commands: commands(n.Plan),
 	}
 	j.compare(c, plain, after)

@@ -82,6 +82,9 @@ func (p *page) head(c *Candidate) {
 		words = append(words, "kernel "+c.Subject.Kernel)
 	}
 	p.lines("  ", "  ", strings.Join(words, ", "))
+	for i := range c.RuleFiles {
+		p.lines("  ", "  ", "with "+output.Count(len(c.RuleFiles[i].Rules), "rule")+" of "+c.RuleFiles[i].Words())
+	}
 	if c.Basis != nil && c.Basis.By != finding.ByPlugin {
 		p.lines("  ", "  ", c.Basis.String())
 	}

@@ -15,11 +15,17 @@ import (
 func (inv *Inventory) joinCompanions(n plan.Node) {
 	for i := range inv.Devices {
 		gpu := &inv.Devices[i]
-		if gpu.Type != device.GPU || gpu.Reset == nil {
+		if gpu.Type != device.GPU {
 			continue
 		}
 		for _, f := range n.Snapshot.Companions(gpu.Function) {
 			d := inv.device(f.Address)
+			if d != nil && !gpu.isLeftOut() {
+				d.serves = &gpu.Address
+			}
+			if gpu.Reset == nil {
+				continue
+			}
 			covered := slices.Contains(gpu.Reset.Set, f.Address)
 			apart := f.Group != nil && gpu.Group != nil && *f.Group != *gpu.Group
 			if d != nil && (covered || apart) && !n.Selection.Choice(f.Address).Ours {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -19,7 +20,7 @@ func WriteDOT(w io.Writer, inv *Inventory, detail Detail) error {
 	roots := newRoots(inv, detail)
 	inv = unfoldedOnly(inv, roots)
 	b.WriteString("digraph pcie {\n\trankdir=LR;\n\tnode [shape=box, style=\"rounded,filled\", fontname=\"monospace\"];\n")
-	if beyond := inv.exclusiveBeyond(); len(beyond) > 0 {
+	if beyond := inv.beyond(); len(beyond) > 0 {
 		fmt.Fprintf(&b, "\tlabel=%s;\n", quote(strings.Join(beyond, "\\n")))
 	}
 	clusters(&b, inv)
@@ -33,6 +34,9 @@ func WriteDOT(w io.Writer, inv *Inventory, detail Detail) error {
 		}
 	}
 	groupedAreas(&b, inv)
+	for _, e := range inv.fabricEdges() {
+		fmt.Fprintf(&b, "\t%s -> %s [dir=none, style=bold, constraint=false, label=%s];\n", quote(e[0].Address.String()), quote(e[1].Address.String()), quote(fmt.Sprintf("partition %d", *e[0].FabricPartition)))
+	}
 	b.WriteString("}\n")
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write graph: %w", err)
@@ -41,18 +45,19 @@ func WriteDOT(w io.Writer, inv *Inventory, detail Detail) error {
 }
 
 func rootLabel(r Root) string {
-	label := r.Name
+	var label strings.Builder
+	label.WriteString(r.Name)
 	if r.NUMA != nil {
-		label += fmt.Sprintf("\\nNUMA node %d", *r.NUMA)
+		fmt.Fprintf(&label, "\\nNUMA node %d", *r.NUMA)
 	}
 	for _, text := range r.exclusive {
-		label += "\\n" + text
+		label.WriteString("\\n" + text)
 	}
 	if r.Folded {
 		counts, _ := r.foldedLine()
-		label += "\\n" + counts
+		label.WriteString("\\n" + counts)
 	}
-	return label
+	return label.String()
 }
 
 func rootFill(r Root) string {
@@ -80,6 +85,7 @@ func clusters(b *strings.Builder, inv *Inventory) {
 	}
 	slices.Sort(groups)
 	for _, g := range groups {
+		// Graphviz draws a box only around a subgraph whose name begins with cluster.
 		fmt.Fprintf(b, "\tsubgraph cluster_group_%d {\n\t\tlabel=\"IOMMU group %d\";\n\t\tstyle=rounded;\n", g, g)
 		for i := range inv.Devices {
 			if d := &inv.Devices[i]; d.Group != nil && *d.Group == g {
@@ -91,20 +97,21 @@ func clusters(b *strings.Builder, inv *Inventory) {
 }
 
 func dotNode(d *Device) string {
-	label := d.Address.String() + " " + dotKind(d) + "\\n" + d.Product()
+	var label strings.Builder
+	label.WriteString(d.Address.String() + " " + dotKind(d) + "\\n" + d.Product())
 	if d.Driver != "" {
-		label += "\\ndriver " + d.Driver
+		label.WriteString("\\ndriver " + d.Driver)
 	}
 	if d.Grade() == Bad {
-		label += "\\n✗ " + string(d.Against()[0].Code)
+		label.WriteString("\\n✗ " + string(d.Against()[0].Code))
 	}
-	if text := d.Waits(); text != "" {
-		label += "\\n" + text
+	if text := cmp.Or(d.Waits(), d.LeftOut()); text != "" {
+		label.WriteString("\\n" + text)
 	}
-	for _, text := range d.exclusive {
-		label += "\\n" + text
+	for _, text := range d.places() {
+		label.WriteString("\\n" + text)
 	}
-	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill(d.Grade()), quote(label))
+	return fmt.Sprintf("%s [fillcolor=%s, label=%s];\n", quote(d.Address.String()), fill(d.Grade()), quote(label.String()))
 }
 
 func dotKind(d *Device) string {
@@ -141,6 +148,7 @@ func groupedAreas(b *strings.Builder, inv *Inventory) {
 			if !drawn[nic] {
 				continue
 			}
+			// Without constraint=false, the lines between neighbors would decide where the tree's nodes are.
 			fmt.Fprintf(b, "\t%s -> %s [dir=none, style=dotted, constraint=false, label=%s];\n", quote(d.Address.String()), quote(nic.String()), quote(d.Near.Nearness))
 		}
 	}

@@ -68,7 +68,7 @@ func TestDeviceIsKeptForATenant(t *testing.T) {
 				t.Errorf("grade %d, want %d", d.Grade(), audit.None)
 			}
 			for view, text := range views(t, inv) {
-				for _, line := range strings.Split(text, "\n") {
+				for line := range strings.SplitSeq(text, "\n") {
 					if tt.want != "" && strings.Contains(line, tt.want) {
 						text = ""
 					}
@@ -121,7 +121,8 @@ func TestTopologyShowsExclusiveDomains(t *testing.T) {
 				}
 			}
 			words := tt.want[len(tt.want)-1]
-			words = words[strings.Index(words, "exclusive"):]
+			_, words, _ = strings.Cut(words, "exclusive")
+			words = "exclusive" + words
 			for _, view := range []string{"graph", "drawing"} {
 				if !strings.Contains(shown[view], words) {
 					t.Errorf("the %s lacks %q", view, words)

@@ -35,6 +35,8 @@ type Inventory struct {
 	Devices []Device `json:"devices"`
 	// ExclusiveDomains are the parts of the hardware that a rule of the node config gives to one tenant at a time.
 	ExclusiveDomains []plan.DomainState `json:"exclusiveDomains,omitempty"`
+	// Fabric is the NVLink fabric of the node config, with its partitions.
+	Fabric *plan.FabricState `json:"fabric,omitempty"`
 }
 
 // Device is one function and the verdict on it.
@@ -78,6 +80,11 @@ type Device struct {
 	// CompanionOf is the GPU of which the function is a companion, so that it needs no reset of its own. It is nil if a rule
 	// of the node config selects the function for itself.
 	CompanionOf *pci.Address `json:"companionOf,omitempty"`
+	// serves is the GPU that a claim has the function with, as the node config selects the GPU.
+	serves *pci.Address
+	// FabricModule is a GPU's place on the board of an NVLink fabric, and FabricPartition the active partition that it is in.
+	FabricModule    *int `json:"fabricModule,omitempty"`
+	FabricPartition *int `json:"fabricPartition,omitempty"`
 	// exclusive are the states of the exclusive domains that begin at the function.
 	exclusive []string
 	// severities are those of the audit's checks, by ID.
@@ -96,7 +103,8 @@ func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	}
 	inv.pairUp()
 	inv.joinCompanions(n)
-	inv.ExclusiveDomains = n.Domains()
+	inv.ExclusiveDomains, inv.Fabric = n.Domains(), n.Fabric()
+	inv.joinFabric()
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		d.Sanitizing, d.KeptFor, d.exclusive = d.isSanitizing(), d.keptFor(), inv.exclusiveAt(d)
@@ -157,9 +165,9 @@ func list[T any](items []T) []T {
 type Grade int
 
 // The grades of a function:
-//   - None: a bridge, which can't be assigned, or an isolated function that is in use, waits for its sanitizing stage, or is
-//     kept for the tenant of its exclusive domain.
-//   - Good: Prepare accepts a claim for the function once the node config names it.
+//   - None: a bridge, which can't be assigned, or an isolated function that is in use, that the node config does not select,
+//     that waits for its sanitizing stage, or that is kept for the tenant of its exclusive domain.
+//   - Good: Prepare accepts a claim for the function, or for the GPU that it goes with.
 //   - Concern: as Good, and a note of the function is of high severity.
 //   - Bad: the function is not isolated.
 const (
@@ -180,6 +188,8 @@ func (d *Device) Grade() Grade {
 		return None
 	case len(d.Against()) > 0:
 		return Bad
+	case d.LeftOut() != "":
+		return None
 	}
 	for i := range d.Notes {
 		if d.Notes[i].Severity.Compare(rule.High) <= 0 {
@@ -195,8 +205,16 @@ func (d *Device) Assignable() bool {
 	return d.Type != device.Other && d.Type != device.Bridge
 }
 
-// Product returns the best known name of the function: the model from pci.ids, or vendor and device id.
+// Product returns the best known name of the function: the model from pci.ids, or vendor and device id. It says what the name does not: that
+// a NIC is none.
 func (d *Device) Product() string {
+	if d.ManagesSwitches() {
+		return d.name() + ", manages NVSwitches"
+	}
+	return d.name()
+}
+
+func (d *Device) name() string {
 	switch {
 	case d.Model != "":
 		return d.Model
@@ -214,7 +232,7 @@ func (d *Device) Against() []rule.Verdict {
 	for i := range d.Refusals {
 		if r := &d.Refusals[i]; !d.explained(r) {
 			all = append(all, rule.Verdict{
-				Code: rule.Code(r.Code), Severity: cmp.Or(d.severities[r.Check], rule.High), Text: r.Text, Culprit: r.Culprit, Fix: r.Fix,
+				Code: r.Code, Severity: cmp.Or(d.severities[r.Check], rule.High), Text: r.Text, Culprit: r.Culprit, Fix: r.Fix,
 			})
 		}
 	}
@@ -238,9 +256,6 @@ func (d *Device) explained(r *rule.Verdict) bool {
 		return false
 	}
 }
-
-// isLeftOut reports whether the node config does not select the function, or does not permit slices of its GPU.
-func (d *Device) isLeftOut() bool { return d.has(rule.NotOurs) || d.has(rule.GPUNotSliced) }
 
 // InUse reports whether the function must not be taken, regardless of the node config: the node uses it, or it has VFs, or
 // its PF may be a tenant's, or it is a PF that stays on its host driver.
@@ -334,6 +349,7 @@ func (inv *Inventory) pairUp() {
 	for _, gpu := range gpus {
 		nearest[gpu] = device.Far
 		for _, nic := range nics {
+			// The lesser of two values is the nearer one.
 			nearest[gpu] = min(nearest[gpu], device.Near(gpu.Function, nic.Function))
 		}
 		gpu.Near = neighbors(nearest[gpu], nics, func(nic *Device) bool { return device.Near(gpu.Function, nic.Function) == nearest[gpu] })

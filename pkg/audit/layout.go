@@ -172,7 +172,12 @@ func Arrange(inv *Inventory, detail Detail) *Drawing {
 	d.Texts = append(d.Texts,
 		Text{pageMargin, 42, Title, d.Name, ""},
 		Text{pageMargin, 64, Body, d.Description, "muted"})
-	top := l.legend(pageMargin, 92) + panelGap
+	y := 64
+	for _, line := range fabricText(inv.Fabric) {
+		y += lineHeight + 2
+		d.Texts = append(d.Texts, Text{pageMargin, y, Body, clip(line, Body, minPageWidth-2*pageMargin), "muted"})
+	}
+	top := l.legend(pageMargin, y+28) + panelGap
 	d.Width = max(minPageWidth, d.Texts[1].Box().Right()+pageMargin)
 	l.panels(byNUMA(newRoots(inv, detail)), sideBySide, top)
 	d.Outlines = outlines(d.Cards)
@@ -296,7 +301,7 @@ func Legend() []Explained {
 		{Good, "fit for claims"},
 		{Concern, "fit, with a serious note"},
 		{Bad, "claims refused, or at fault"},
-		{None, "in use, or held back"},
+		{None, "in use, or not offered"},
 	}
 }
 

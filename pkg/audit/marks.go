@@ -102,7 +102,7 @@ func concerning(inv *Inventory, faulty map[pci.Address]bool) *Inventory {
 			keep[a] = true
 		}
 	}
-	shown := &Inventory{Host: inv.Host, ExclusiveDomains: inv.ExclusiveDomains}
+	shown := &Inventory{Host: inv.Host, ExclusiveDomains: inv.ExclusiveDomains, Fabric: inv.Fabric}
 	for i := range inv.Devices {
 		if keep[inv.Devices[i].Address] {
 			shown.Devices = append(shown.Devices, inv.Devices[i])

@@ -1,12 +1,14 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -71,6 +73,14 @@ func (r *row) sameGroup(other *row) bool {
 	return r.device.Group != nil && other.device.Group != nil && *r.device.Group == *other.device.Group
 }
 
+// name returns the function's name, and "-" if only its ids are known, which have a column of their own.
+func (r *row) name() string {
+	if r.device.Model == "" && r.device.VendorName == "" {
+		return "-"
+	}
+	return r.device.Product()
+}
+
 func (r *row) numa() string { return number(r.device.NUMANode) }
 
 // group shows the number, and "+1" for a bridge of the group that is not shown.
@@ -91,7 +101,7 @@ func (r *row) verdict() string {
 		if r.device.IsBridge() {
 			return "-"
 		}
-		if text := r.device.Waits(); text != "" {
+		if text := cmp.Or(r.device.Waits(), r.device.LeftOut()); text != "" {
 			return "isolated, " + text
 		}
 		if r.device.has(rule.PFStaysOnHost) {
@@ -99,14 +109,8 @@ func (r *row) verdict() string {
 		}
 		return "isolated, in use"
 	case Good:
-		if r.device.CompanionOf != nil {
-			return "goes with " + r.device.CompanionOf.String()
-		}
-		if r.device.has(rule.GPUNotSliced) {
-			return "isolated, not sliced"
-		}
-		if r.device.Assignable() && r.device.has(rule.NotOurs) {
-			return "isolated, not selected"
+		if r.device.serves != nil && r.device.isLeftOut() {
+			return "goes with " + r.device.serves.String()
 		}
 		if r.device.Type == device.GPUVF {
 			return "isolated, boundary " + string(r.device.Boundary)
@@ -169,13 +173,21 @@ func (r *row) reset() string {
 	if r.device.Reset == nil {
 		return "-"
 	}
-	return r.device.Reset.Method
+	return resetWord(&r.device)
+}
+
+// resetWord returns the method, and says so where the vendor does not say that it clears memory. The verdict has that of "pm".
+func resetWord(d *Device) string {
+	if d.Reset.Method != isolation.PM && isolation.IsWeak(d.Vendor, d.PFAddress != nil, d.Reset.Method) {
+		return d.Reset.Method + " (" + isolation.Weak + ")"
+	}
+	return d.Reset.Method
 }
 
 func (r *row) sriov() string {
 	switch {
 	case r.device.PF != nil:
-		return fmt.Sprintf("%d of %d VFs", r.device.PF.NumVFs, r.device.PF.TotalVFs)
+		return fmt.Sprintf("%d of %s", r.device.PF.NumVFs, output.Count(r.device.PF.TotalVFs, "VF"))
 	case r.device.PFAddress != nil:
 		return fmt.Sprintf("VF %d of %s", *r.device.VFIndex, r.device.PFAddress)
 	}
@@ -206,6 +218,12 @@ func (inv *Inventory) hints() []hint {
 	var hints []hint
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
+		// A vendor's rule seems to select switch parts, and does not: it has to be said what would.
+		if r := d.leaving(); r != nil && d.IsSwitchPart() {
+			said := *r
+			said.Severity = rule.Info
+			hints = gather(hints, said, d.Address)
+		}
 		if !d.Assignable() {
 			continue
 		}

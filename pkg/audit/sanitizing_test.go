@@ -88,6 +88,6 @@ func views(t *testing.T, inv *audit.Inventory) map[string]string {
 	}
 	return map[string]string{
 		"table": table.String(), "graph": dot.String(), "tree": tree.String(),
-		"drawing": strings.ReplaceAll(drawing.String(), "in use, or held back", ""),
+		"drawing": strings.ReplaceAll(drawing.String(), "in use, or not offered", ""),
 	}
 }

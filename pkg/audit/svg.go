@@ -13,7 +13,7 @@ import (
 // images from elsewhere, colors for light and dark screens.
 func WriteSVG(w io.Writer, d *Drawing) error {
 	var b svg
-	b.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-labelledby="name description">`,
+	b.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" style="max-width:100%%;height:auto" role="img" aria-labelledby="name description">`,
 		d.Width, d.Height, d.Width, d.Height)
 	b.put(`<title id="name">%s</title>`, html.EscapeString(d.Name))
 	b.put(`<desc id="description">%s</desc>`, html.EscapeString(d.Description))
@@ -129,6 +129,7 @@ func (b *svg) card(c *Card) {
 		b.put(`<a href="%s" class="%s"%s><title>%s</title>`, html.EscapeString(c.Page), class, tabIndex(c.Kind), html.EscapeString(c.Title))
 		defer b.put("</a>")
 	default:
+		// An identifier in XML can't begin with a digit, as an address does.
 		b.put(`<g id="f%s" class="%s"><title>%s</title>`, c.Device.Address.Label(), class, html.EscapeString(c.Title))
 		defer b.put("</g>")
 	}

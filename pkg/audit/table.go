@@ -62,8 +62,10 @@ func narrow() []column {
 func wide() []column {
 	cols := narrow()
 	verdict := len(cols) - 1
+	name := slices.IndexFunc(cols, func(c column) bool { return c.title == "DEVICE" })
+	cols[name].cell = (*row).name
 	more := []column{
-		{title: "ID", cell: func(r *row) string { return r.device.Vendor.String() + ":" + r.device.Function.Device.String() }},
+		{title: "ID", cell: func(r *row) string { return r.device.Vendor.String() + ":" + r.device.Device.String() }},
 		{title: "CLASS", cell: func(r *row) string { return r.device.Class.String() }},
 		{title: "ROOT", cell: func(r *row) string { return orDash(r.device.Root) }},
 		{title: "SWITCH", cell: (*row).pcieSwitch},
@@ -133,7 +135,10 @@ func (inv *Inventory) writeReport(w io.Writer, rows []row, cols []column, left [
 	for _, line := range output.LeftOut(left, style.Terminal) {
 		b.WriteString(line + "\n")
 	}
-	b.WriteString("\n" + inv.summary() + "\n")
+	b.WriteString("\n" + strings.Join(output.Wrap(inv.summary(), style.width()), "\n") + "\n")
+	if inv.Fabric != nil {
+		b.WriteString("\n" + strings.Join(fabricLines(inv.Fabric, style.width(), style.Terminal), "\n") + "\n")
+	}
 	for _, h := range inv.hints() {
 		b.WriteString("\n" + h.text(style))
 	}
@@ -195,7 +200,7 @@ func (inv *Inventory) heading(width int) string {
 // summary counts the verdicts, those of the chipset's many small functions
 // apart. With the refused ones it has as many as there are rows with a cross.
 func (inv *Inventory) summary() string {
-	var main, others, badMain, badOthers, refused int
+	var main, others, badMain, badOthers, refused, leftOut int
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		all, bad := &others, &badOthers
@@ -211,14 +216,19 @@ func (inv *Inventory) summary() string {
 			*bad++
 		case d.Grade() == Bad:
 			refused++
+		case d.LeftOut() != "":
+			leftOut++
 		}
 	}
 	text := fmt.Sprintf("not isolated: %d of %d GPUs, PFs, VFs and NVMe drives", badMain, main)
 	if others > 0 {
-		text += fmt.Sprintf(", %d of %d other functions", badOthers, others)
+		text += fmt.Sprintf(", %d of %s", badOthers, output.Count(others, "other function"))
 	}
 	if refused > 0 {
 		text += fmt.Sprintf("; isolated, but refused to claims: %d", refused)
+	}
+	if leftOut > 0 {
+		text += fmt.Sprintf("; isolated, but not published, as the node config does not select them: %d", leftOut)
 	}
 	return text
 }

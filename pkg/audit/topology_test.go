@@ -11,6 +11,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
@@ -86,5 +87,27 @@ func TestTopologyDrawsEachFunctionOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestVFsOfOneGroup: VFs without ACS above them share one group, which is not a range.
+func TestVFsOfOneGroup(t *testing.T) {
+	m := newMachine()
+	port := m.port("0000:20:00.0", "pci0000:20", 0, pci.RootPort, nil)
+	pf := m.add("0000:21:00.0", "pci0000:20", 0, 0x020000, "NIC", with("igb", below(port)))
+	m.vfs(pf, pf.Bus+1, 4, "igbvf")
+	var vfs []pci.Address
+	for i := range m.s.Functions {
+		if m.s.Functions[i].VF != nil {
+			vfs = append(vfs, m.s.Functions[i].Address)
+		}
+	}
+	m.join(vfs...)
+	var svg strings.Builder
+	if err := audit.WriteSVG(&svg, audit.Arrange(m.inventory(), audit.Everything)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "4 of 8 VFs in one group (g2)"; !strings.Contains(svg.String(), want) {
+		t.Errorf("the drawing lacks %q:\n%s", want, svg.String())
 	}
 }

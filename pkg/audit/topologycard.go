@@ -63,7 +63,7 @@ func (l *layout) functionCard(n *Node, x, y int) Card {
 	if s := n.Device.Grade(); s == Bad || s == Concern {
 		lines.add(Body, gradeClass(s), codeNames(n.Device))
 	}
-	for _, text := range slices.Concat(n.Device.exclusive, []string{n.Device.Waits()}) {
+	for _, text := range append(n.Device.places(), n.Device.Waits(), n.Device.LeftOut()) {
 		if text != "" {
 			lines.add(Body, "muted", text)
 		}
@@ -255,7 +255,7 @@ func tooltip(d *Device) string {
 	if d.ACS != "" {
 		lines = append(lines, "ACS: "+string(d.ACS))
 	}
-	lines = append(lines, d.exclusive...)
+	lines = append(lines, d.places()...)
 	if !d.IsBridge() {
 		lines = append(lines, judged(d)...)
 	}
@@ -266,7 +266,7 @@ func tooltip(d *Device) string {
 func judged(d *Device) []string {
 	reset := "none"
 	if d.Reset != nil {
-		reset = d.Reset.Method
+		reset = resetWord(d)
 	}
 	lines := []string{"reset: " + reset}
 	for _, u := range d.Uses {
@@ -285,6 +285,9 @@ func judged(d *Device) []string {
 	}
 	if text := d.Waits(); text != "" {
 		lines = append(lines, text+": "+d.Against()[0].Text)
+	}
+	if r := d.leaving(); r != nil {
+		lines = append(lines, d.LeftOut()+": "+r.Text, "fix: "+r.Fix)
 	}
 	for _, r := range d.Grave() {
 		lines = append(lines, fmt.Sprintf("note (%s): %s", r.Severity, r.Text))

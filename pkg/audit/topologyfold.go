@@ -44,6 +44,7 @@ func newRoots(inv *Inventory, detail Detail) []Root {
 		bad := slices.ContainsFunc(below, func(d *Device) bool { return d.Grade() == Bad || faulty[d.Address] })
 		r.Folded = !bad || len(below) > room
 		if !r.Folded {
+			// Roots with faults are unfolded in their order, until the page is full.
 			room -= len(below)
 		}
 	}
@@ -146,7 +147,7 @@ func unfoldedOnly(inv *Inventory, roots []Root) *Inventory {
 			}
 		}
 	}
-	shown := &Inventory{Host: inv.Host, ExclusiveDomains: inv.ExclusiveDomains}
+	shown := &Inventory{Host: inv.Host, ExclusiveDomains: inv.ExclusiveDomains, Fabric: inv.Fabric}
 	for i := range inv.Devices {
 		if !hidden[inv.Devices[i].Address] {
 			shown.Devices = append(shown.Devices, inv.Devices[i])
@@ -218,6 +219,7 @@ func ArrangeRoots(inv *Inventory, marks *Marks) []RootDrawing {
 	marked, shown := newMarked(inv, marks)
 	var list []RootDrawing
 	for _, r := range Roots(shown) {
+		// Each root has a drawing of its own, and all share the marks.
 		l := *marked
 		l.drawing, l.narrow = &Drawing{Name: r.Name}, true
 		l.panelNUMA = r.NUMA

@@ -141,7 +141,7 @@ func lab() *machine {
 	a2 := m.port("0000:20:01.0", r20, 0, pci.RootPort, on())
 	m.add("0000:23:00.0", r20, 0, 0x038000, "QEMU Virtual Video Controller", with("bochs-drm", below(a2), func(f *device.Function) {
 		f.Children.DRM = []string{"card0"}
-		f.ResetMethods = []string{"bus"}
+		f.ResetMethods = []string{"pm"}
 	}))
 	a3 := m.port("0000:20:02.0", r20, 0, pci.RootPort, &pci.ACS{Capability: 0x5f, Control: 0x01})
 	nvme := m.add("0000:24:00.0", r20, 0, 0x010802, "QEMU NVM Express Controller", with("nvme", below(a3), func(f *device.Function) {

@@ -136,6 +136,7 @@ func Kind(d *Device) string {
 		return "host bridge"
 	case pci.ClassPCIBridge:
 		return "PCI bridge"
+	// PCI_CLASS_BRIDGE_ISA in include/linux/pci_ids.h.
 	case 0x0601:
 		return "ISA bridge"
 	}
@@ -159,7 +160,7 @@ func Tree(inv *Inventory, detail Detail) []output.Branch {
 			trees[i].Below = append(trees[i].Below, n.branch())
 		}
 	}
-	return append(inv.beyondBranches(), trees...)
+	return slices.Concat(inv.fabricBranches(), inv.beyondBranches(), trees)
 }
 
 func (n *Node) branch() output.Branch {
@@ -193,9 +194,9 @@ func deviceLine(d *Device) string {
 	if s := d.Grade(); s == Bad || s == Concern {
 		what = append(what, codeNames(d))
 	}
-	if text := d.Waits(); text != "" {
+	if text := cmp.Or(d.Waits(), d.LeftOut()); text != "" {
 		what = append(what, text)
 	}
-	what = append(what, d.exclusive...)
+	what = append(what, d.places()...)
 	return strings.TrimLeft(d.Grade().Mark()+" ", " ") + strings.Join(what, "  ")
 }

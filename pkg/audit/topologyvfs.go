@@ -103,7 +103,7 @@ func corner(s *Symbol, at Rect) *Symbol {
 func vfCount(n *Node) string {
 	text := output.Count(len(n.VFs), "VF")
 	if n.Device.PF != nil {
-		text = fmt.Sprintf("%d of %d VFs", len(n.VFs), n.Device.PF.TotalVFs)
+		text = fmt.Sprintf("%d of %s", len(n.VFs), output.Count(n.Device.PF.TotalVFs, "VF"))
 	}
 	groups := map[int]bool{}
 	lowest, highest := 0, 0
@@ -119,6 +119,9 @@ func vfCount(n *Node) string {
 	}
 	if len(groups) == len(n.VFs) {
 		return fmt.Sprintf("%s, each in its own group (g%d–g%d)", text, lowest, highest)
+	}
+	if len(groups) == 1 {
+		return fmt.Sprintf("%s in one group (g%d)", text, lowest)
 	}
 	return fmt.Sprintf("%s in %d groups (g%d–g%d)", text, len(groups), lowest, highest)
 }

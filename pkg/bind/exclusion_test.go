@@ -40,7 +40,7 @@ func TestNoResetBelowAHostDriver(t *testing.T) {
 	}
 	do(t, e, unbindStep)
 	if _, err := e.Reset(t.Context(), flr, baseline, ""); err != nil {
-		t.Errorf("on no driver: %v", err)
+		t.Errorf("on no driver: Reset = %v, want nil", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestNobodyOpensBetweenResetAndProof(t *testing.T) {
 		return sysfstest.ResetWorks, nil
 	})
 	if _, err := e.Reset(t.Context(), flr, baseline, ""); err != nil || !during || isOpen(k) {
-		t.Errorf("%v; open during the reset: %t, after it: %t", err, during, isOpen(k))
+		t.Errorf("Reset = %v, open during it: %t, after it: %t; want nil, true, false", err, during, isOpen(k))
 	}
 	n, _ := k.Group(gpu)
 	h := k.HoldUnseen("/dev/vfio/" + strconv.Itoa(n))
@@ -92,14 +92,14 @@ func TestResetThatWasCutOffStaysExclusive(t *testing.T) {
 				}
 				time.Sleep(after.wait)
 				if isOpen(k) != after.open || e.Excludes(gpu) != after.open {
-					t.Errorf("open: %t, by the executor: %t, after %s", isOpen(k), e.Excludes(gpu), after.wait)
+					t.Errorf("after %s open: %t, by the executor: %t; want %t", after.wait, isOpen(k), e.Excludes(gpu), after.open)
 				}
 				_, err = e.Reset(t.Context(), reset, baseline, "tenant")
 				if again := err != nil; again != (after.more > 0) {
-					t.Errorf("the next call: %v", err)
+					t.Errorf("the next call: Reset = %v, want an error: %t", err, after.more > 0)
 				}
 				if _, err := e.Reset(t.Context(), reset, baseline, "tenant"); err != nil || isOpen(k) {
-					t.Errorf("the call after it: %v, open: %t", err, isOpen(k))
+					t.Errorf("the call after it: Reset = %v, open: %t; want nil, false", err, isOpen(k))
 				}
 			})
 		})

@@ -62,6 +62,22 @@ func (e *TakenError) Error() string {
 // Settle waits until the kernel has answered all writes for a function; see [control.Control.Settle].
 func (e *Executor) Settle(ctx context.Context, a pci.Address) error { return e.kernel.Settle(ctx, a) }
 
+// WhenSettled calls then when the kernel has answered all writes for a function: before it returns, or later if the deadline of a write has
+// passed.
+func (e *Executor) WhenSettled(ctx context.Context, a pci.Address, then func()) {
+	waiting := context.WithoutCancel(ctx) // the call that wrote ends before
+	ended, end := context.WithCancel(waiting)
+	end()
+	if e.kernel.Settle(ended, a) == nil {
+		then()
+		return
+	}
+	go func() {
+		defer then()
+		_ = e.kernel.Settle(waiting, a) // without a deadline it returns with the kernel's answer only
+	}()
+}
+
 // Do executes one step of binding, as [Function.Do] does, or loads a module, which concerns no function. Its errors are
 // [StepError]s.
 func (e *Executor) Do(ctx context.Context, s plan.Step) error {

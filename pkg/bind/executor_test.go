@@ -31,7 +31,7 @@ func newNode(t *testing.T) (*sysfstest.Kernel, *sysfs.FS, *bind.Executor) {
 	t.Helper()
 	k := sysfstest.New(t)
 	if got := k.AddGPU(0x3b); got != gpu {
-		t.Fatalf("the GPU is at %s", got)
+		t.Fatalf("the GPU is at %s, want %s", got, gpu)
 	}
 	fs, err := sysfs.Open(k.Root())
 	if err != nil {
@@ -159,7 +159,7 @@ func TestStepErrors(t *testing.T) {
 			}
 			for _, word := range tt.words {
 				if !strings.Contains(err.Error(), word) {
-					t.Errorf("error %q does not say %q", err, word)
+					t.Errorf("error is %q, want it to say %q", err, word)
 				}
 			}
 		})
@@ -200,7 +200,7 @@ func TestTaken(t *testing.T) {
 				t.Fatalf("got %v, want it taken by nvidia", err)
 			}
 			if !strings.Contains(err.Error(), "nvidia has it now") || !strings.Contains(err.Error(), "blacklist") {
-				t.Errorf("error %q names neither driver nor way out", err)
+				t.Errorf("error is %q, want driver and blacklist in it", err)
 			}
 		})
 	}
@@ -212,10 +212,10 @@ func TestNothingIsDoneOnceTheContextIsOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.Do(ctx, unbindStep); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 	if len(k.Writes()) > 0 {
-		t.Errorf("wrote %v", k.Writes())
+		t.Errorf("wrote %v, want nothing", k.Writes())
 	}
 }
 
@@ -232,7 +232,7 @@ func TestVFIsProbedByName(t *testing.T) {
 	pf, vfs := k.AddNIC(0x21, 1)
 	driver, err := fs.Driver(vfs[0])
 	if err != nil || driver == "" {
-		t.Fatalf("%s is on %q, %v", vfs[0], driver, err)
+		t.Fatalf("%s is on %q, %v; want a driver", vfs[0], driver, err)
 	}
 	if err := e.SetVFs(t.Context(), pf, 1); err != nil {
 		t.Fatal(err)
@@ -245,6 +245,6 @@ func TestVFIsProbedByName(t *testing.T) {
 	do(t, e, plan.Step{Operation: plan.Unbind, Address: vfs[0], DriverBefore: driver})
 	err = e.Do(t.Context(), plan.Step{Operation: plan.Probe, Address: vfs[0], DriverAfter: "unheard-of"})
 	if b, _ := e.Binding(t.Context(), vfs[0]); !errors.Is(err, bind.ErrNoMatch) || b != (plan.Binding{}) {
-		t.Errorf("a driver that is not there: %v, and %+v", err, b)
+		t.Errorf("a driver that is not there: %v, bound %+v; want %v and no binding", err, b, bind.ErrNoMatch)
 	}
 }

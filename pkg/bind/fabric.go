@@ -5,22 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
 // Fabric has NVIDIA's Fabric Manager activate partitions, and deactivate them. The value of a GPU is the active partition of the GPUs that
 // are wanted together: all of them read the same, and the first one that is set changes it for all.
 type Fabric struct {
+	fs      *sysfs.FS
 	manager fabric.Manager
 }
 
 // Resolve implements [Provider]. It refuses a partition that Fabric Manager does not list any more, and one that overlaps with
 // an active one.
 func (f *Fabric) Resolve(ctx context.Context, _ *plan.Function, s *plan.Setting) error {
-	l, err := f.manager.Partitions(ctx)
+	l, err := f.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -33,26 +35,36 @@ func (f *Fabric) Resolve(ctx context.Context, _ *plan.Function, s *plan.Setting)
 		)
 	}
 	if s.Found = inForce(l, p); s.Found != fabric.NoPartition {
-		return unsettable(
-			fmt.Sprintf("partition %s can't be activated: active already, and no claim's, is %s", p, s.Found),
-			"end what uses its GPUs, and deactivate it (kata-vfio-fabric or fmpm -d): no other program may activate partitions on this node",
-		)
+		return &UnsettableError{
+			Text:   fmt.Sprintf("partition %s can't be activated: active already, and no claim's, is %s", p, s.Found),
+			Fix:    "end what uses its GPUs, and deactivate it (kata-vfio-fabric or fmpm -d): no other program may activate partitions on this node",
+			Reason: rule.PartitionNotActivated,
+		}
 	}
 	return nil
 }
 
+// list returns the partitions.
+func (f *Fabric) list(ctx context.Context) (fabric.List, error) {
+	l, err := f.manager.Partitions(ctx)
+	return l, away(err, fabric.CallList)
+}
+
+// away returns the error of a call as an [AwayError] if Fabric Manager is not ready.
+func away(err error, call fabric.Call) error {
+	if e, ok := errors.AsType[*fabric.CodeError](err); ok && e.Code.After(call) == fabric.Wait {
+		return &AwayError{Err: err}
+	}
+	return err
+}
+
 // inForce returns the active partitions that have a GPU of p, as one value.
 func inForce(l fabric.List, p *fabric.Partition) string {
-	var active []string
-	for i := range l {
-		if l[i].Active && l[i].Overlaps(p) {
-			active = append(active, l[i].String())
-		}
-	}
-	if active == nil {
+	active := slices.DeleteFunc(l.Active(), func(q fabric.Partition) bool { return !q.Overlaps(p) })
+	if len(active) == 0 {
 		return fabric.NoPartition
 	}
-	return strings.Join(active, " and ")
+	return active.String()
 }
 
 // Read implements [Provider].
@@ -61,11 +73,27 @@ func (f *Fabric) Read(ctx context.Context, fn *plan.Function, name string) (stri
 	if err != nil {
 		return "", err
 	}
-	l, err := f.manager.Partitions(ctx)
+	l, err := f.list(ctx)
+	if away, ok := errors.AsType[*AwayError](err); ok {
+		return "", &AwayError{Err: away.Err, Last: f.last(p)}
+	}
 	if err != nil {
 		return "", err
 	}
 	return inForce(l, p), nil
+}
+
+// last returns what was in force when Fabric Manager listed its partitions last; empty if that is unknown.
+func (f *Fabric) last(p *fabric.Partition) string {
+	text, err := f.fs.ReadFile(fabric.StateFile)
+	if err != nil {
+		return ""
+	}
+	s, err := fabric.Parse[fabric.State](text)
+	if err != nil || s.Partitions == nil {
+		return ""
+	}
+	return inForce(s.Partitions, p)
 }
 
 // wanted returns the partition of the function's setting.
@@ -74,13 +102,9 @@ func wanted(fn *plan.Function, name string) (*fabric.Partition, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("%s has no setting %s", fn.Address, name)
 	}
-	id, modules, ok := fabric.ParseValue(fn.Settings[i].Want)
+	p, ok := fabric.ParsePartition(fn.Settings[i].Want)
 	if !ok {
 		return nil, fmt.Errorf("%q names none of Fabric Manager's partitions", fn.Settings[i].Want)
-	}
-	p := &fabric.Partition{ID: id}
-	for _, m := range modules {
-		p.GPUs = append(p.GPUs, fabric.GPU{Module: m})
 	}
 	return p, nil
 }
@@ -102,7 +126,7 @@ func (f *Fabric) Set(ctx context.Context, fn *plan.Function, name, value string)
 // activate activates a partition by its number, if the list has its GPUs under it still. Fabric Manager may have done it even if it
 // does not say so.
 func (f *Fabric) activate(ctx context.Context, p *fabric.Partition) error {
-	l, err := f.manager.Partitions(ctx)
+	l, err := f.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -118,9 +142,9 @@ func (f *Fabric) activate(ctx context.Context, p *fabric.Partition) error {
 		remedy = e.Code.After(fabric.CallActivate)
 	}
 	if remedy != fabric.Compare && remedy != fabric.Repeat {
-		return err
+		return away(err, fabric.CallActivate)
 	}
-	l, listErr := f.manager.Partitions(ctx)
+	l, listErr := f.list(ctx)
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
@@ -128,19 +152,34 @@ func (f *Fabric) activate(ctx context.Context, p *fabric.Partition) error {
 	case now == p.String():
 		return nil
 	case remedy == fabric.Compare:
-		return fmt.Errorf("%w; active is %s", err, now)
+		return &NotActivatedError{Err: fmt.Errorf("%w; active is %s", err, now)}
 	}
-	return &ResetFirstError{Err: err}
+	return &ResetFirstError{Err: &NotActivatedError{Err: err}}
 }
 
-// deactivate ends a partition. That it is inactive already is as good.
+// deactivate ends a partition. That it is inactive already is as good. Without an answer, the list tells.
 func (f *Fabric) deactivate(ctx context.Context, p *fabric.Partition) error {
 	err := f.manager.Deactivate(ctx, p.ID)
-	if e, ok := errors.AsType[*fabric.CodeError](err); ok && e.Code.After(fabric.CallDeactivate) == fabric.Done {
+	if err == nil {
 		return nil
 	}
-	return err
+	if e, ok := errors.AsType[*fabric.CodeError](err); ok {
+		if e.Code.After(fabric.CallDeactivate) == fabric.Done {
+			return nil
+		}
+		return away(err, fabric.CallDeactivate)
+	}
+	l, listErr := f.list(ctx)
+	if listErr == nil && inForce(l, p) != p.String() {
+		return nil
+	}
+	return errors.Join(err, listErr)
 }
 
 // Accepts implements [Provider].
 func (*Fabric) Accepts(_, want, now string) bool { return want == now }
+
+// Lost implements [LossNamer].
+func (*Fabric) Lost(device string, err error) error {
+	return &NotActivatedError{Device: device, Err: err}
+}

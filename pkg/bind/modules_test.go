@@ -61,7 +61,7 @@ func TestModprobeSaysNothing(t *testing.T) {
 	fakeModprobe(t, "exit 3")
 	err := bind.Modprobe{Root: "/"}.Load(t.Context(), "vfio_pci")
 	if err == nil || err.Error() != "modprobe vfio_pci: exit status 3" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want modprobe's exit status", err)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestModulesWithoutModprobe(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := bind.Modprobe{Root: "/"}.Load(t.Context(), "vfio_pci")
 	if err == nil || !strings.Contains(err.Error(), "load it on the node (modprobe vfio_pci)") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want the way to load it on the node", err)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestModprobeEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := (bind.Modprobe{Root: "/"}).Load(ctx, "vfio_pci"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -105,6 +105,6 @@ func TestLoadThatRegistersNothing(t *testing.T) {
 	e := bind.New(fs, nil, silent{}, k.Exclude)
 	err := e.Do(t.Context(), plan.Step{Operation: plan.Load, Value: "xe_vfio_pci"})
 	if err == nil || !strings.Contains(err.Error(), "registered no PCI driver of its name") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error that the module registered no driver", err)
 	}
 }

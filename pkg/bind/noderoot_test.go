@@ -44,7 +44,7 @@ func nodeRoot(t *testing.T) string {
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // the root has no libraries
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("build modprobe: %v, want nil: %s", err, out)
 	}
 	put(t, root, "proc/sys/kernel/modprobe", "/nix/bin/modprobe\n")
 	return root
@@ -122,6 +122,6 @@ func TestProgramThatMayNotRun(t *testing.T) {
 	put(t, root, "proc/sys/kernel/modprobe", "/sbin/modprobe\n")
 	err := bind.Modprobe{Root: root}.Load(t.Context(), "vfio_pci")
 	if err == nil || !strings.Contains(err.Error(), "CAP_SYS_CHROOT") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error that names CAP_SYS_CHROOT", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
@@ -29,8 +30,25 @@ type Stopper interface {
 	Stop(ctx context.Context, fn *plan.Function) error
 }
 
+// Alone is a Provider that sets the values of the VFs of one PF one at a time, because what one can have depends on the others.
+type Alone interface {
+	// SetsAlone has no effect.
+	SetsAlone()
+}
+
+// LossNamer is a Provider of values that another program may end while a claim has them.
+type LossNamer interface {
+	// Lost returns an error that says that a device lost such a value, with the code that conditions and Events show. device is its name
+	// in ResourceSlices.
+	Lost(device string, err error) error
+}
+
 // UnsettableError says that a provider can't set a value of a function: a claim that needs the value is refused.
-type UnsettableError struct{ Text, Fix string }
+type UnsettableError struct {
+	Text, Fix string
+	// Reason is that of the refusal; empty for [rule.UnsupportedSetting].
+	Reason rule.Code
+}
 
 func (e *UnsettableError) Error() string { return e.Text }
 
@@ -41,11 +59,40 @@ func (e *ResetFirstError) Error() string { return e.Err.Error() }
 
 func (e *ResetFirstError) Unwrap() error { return e.Err }
 
+// NotActivatedError says that the partition of a device can't be activated, and that the next claim that gets the device fails alike; or that
+// a prepared claim's partition is not active any more.
+type NotActivatedError struct {
+	// Device is the device's name in ResourceSlices.
+	Device string
+	Err    error
+}
+
+func (e *NotActivatedError) Error() string { return e.Err.Error() }
+
+func (e *NotActivatedError) Unwrap() error { return e.Err }
+
+// Code is that of conditions, Events and taints.
+func (*NotActivatedError) Code() rule.Code { return rule.PartitionNotActivated }
+
+// AwayError says that what puts a value in force can't do so now, and changes nothing before it can: the call may be repeated.
+type AwayError struct {
+	Err error
+	// Last is the value that was in force when it could be read last; empty if that is unknown, and after an attempt to change it.
+	Last string
+}
+
+func (e *AwayError) Error() string { return e.Err.Error() }
+
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// Code is that of conditions and Events: only Fabric Manager can be away.
+func (*AwayError) Code() rule.Code { return rule.FabricNotReady }
+
 // Providers returns the providers of a node by name. m asks its Fabric Manager.
 func Providers(fs *sysfs.FS, kernel *control.Control, m fabric.Manager) map[string]Provider {
 	return map[string]Provider{
 		plan.ProviderXe:     &Xe{fs: fs, kernel: kernel},
-		plan.ProviderVGPU:   &VGPU{fs: fs, kernel: kernel},
-		plan.ProviderFabric: &Fabric{manager: m},
+		plan.ProviderVGPU:   &VGPU{door: &sysfsVGPU{fs: fs, kernel: kernel}},
+		plan.ProviderFabric: &Fabric{fs: fs, manager: m},
 	}
 }

@@ -120,7 +120,7 @@ func TestUncleanResets(t *testing.T) {
 				t.Fatalf("got %v, want an UncleanError that says %q", err, tt.why)
 			}
 			if !strings.HasPrefix(err.Error(), "reset 0000:3b:00.0 by flr: ") {
-				t.Errorf("error %q does not begin with what was tried", err)
+				t.Errorf("error is %q, want \"reset 0000:3b:00.0 by flr\" at its beginning", err)
 			}
 			if tt.is != nil && !errors.Is(err, tt.is) {
 				t.Errorf("got %v, want %v", err, tt.is)

@@ -2,29 +2,21 @@ package bind
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// VGPU sets the vGPU type of VFs on NVIDIA's driver: writing a type's number makes a vGPU, and writing 0 frees it. The door is the VF's
-// directory nvidia in sysfs; it belongs to NVIDIA's driver, and no document of the kernel describes it.
-type VGPU struct {
-	fs     *sysfs.FS
-	kernel *control.Control
-}
+// VGPU sets the vGPU type of VFs on NVIDIA's driver: putting a type's number in force makes a vGPU, and 0 frees it.
+type VGPU struct{ door vgpuDoor }
 
 // noType is the value of a VF that has no vGPU.
 const noType = "0"
 
-// Resolve implements [Provider]: it finds the number of the type's name. The list shrinks while vGPUs of the GPU exist, so it
-// is read right before.
+// Resolve implements [Provider]: it finds the number of the type's name.
 func (v *VGPU) Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) error {
 	found, err := v.Read(ctx, fn, s.Name)
 	if err != nil {
@@ -34,11 +26,10 @@ func (v *VGPU) Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) 
 	if found != noType {
 		return nil // the caller refuses it
 	}
-	text, err := v.fs.ReadString(vgpuDirectory(fn) + "/creatable_vgpu_types")
+	types, err := v.door.creatable(fn.Address)
 	if err != nil {
-		return fmt.Errorf("list the vGPU types of %s: %w", fn.Address, err)
+		return err
 	}
-	types := parseTypes(text)
 	id, ok := types.id(s.Want)
 	if !ok {
 		return unsettable(
@@ -52,28 +43,53 @@ func (v *VGPU) Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) 
 }
 
 // Read implements [Provider].
-func (v *VGPU) Read(_ context.Context, fn *plan.Function, name string) (string, error) {
-	text, err := v.fs.ReadString(vgpuDirectory(fn) + "/" + name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", unsettable(
-			fmt.Sprintf("%s has no file nvidia/%s: NVIDIA's driver did not make it a VF for vGPUs", fn.Address, name),
-			"load NVIDIA's vGPU host driver (17 or later, Linux 6.8 or later) and enable the VFs with /usr/lib/nvidia/sriov-manage -e",
-		)
-	}
-	return strings.TrimSpace(text), err
+func (v *VGPU) Read(_ context.Context, fn *plan.Function, _ string) (string, error) {
+	return v.door.current(fn.Address)
 }
 
-// Set implements [Provider]. A type that is not creatable is an error of the write, and the value stays 0.
-func (v *VGPU) Set(ctx context.Context, fn *plan.Function, name, value string) error {
-	return v.kernel.Write(ctx, control.VGPUType(fn.Address, name, value))
+// SetsAlone implements [Alone]: what a VF can be depends on the other VFs of its GPU.
+func (*VGPU) SetsAlone() {}
+
+// Set implements [Provider]. The list of types may have shrunk since Resolve, so it is read right before. A type that is not creatable is
+// an error of the write, and the value stays 0.
+func (v *VGPU) Set(ctx context.Context, fn *plan.Function, _, value string) error {
+	if value == noType {
+		return notEnded(v.door.assign(ctx, fn.Address, value), fn)
+	}
+	types, err := v.door.creatable(fn.Address)
+	if err != nil {
+		return err
+	}
+	if !types.offer(value) {
+		return unsettable(
+			fmt.Sprintf("%s can't be a vGPU of the type with number %s any more: others of the GPU were made meanwhile, and NVIDIA's driver offers %s", fn.Address, value, types),
+			"see that nothing else makes vGPUs on this GPU, and that nvidia.instances in the node config is not above Max Instances",
+		)
+	}
+	return v.door.assign(ctx, fn.Address, value)
+}
+
+// notEnded adds to the error of a vGPU that does not end what may be the reason, and what helps.
+func notEnded(err error, fn *plan.Function) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the vGPU does not end. If no VM has it, the VF may be wedged, as NVIDIA's driver can leave a VF whose VM was killed in its "+
+		"first seconds: drain the other VFs of GPU %s, and when none has a claim, make all of them again (sriov-manage -d, then -e)", err, gpuOf(fn))
+}
+
+// gpuOf returns the address of a VF's GPU.
+func gpuOf(fn *plan.Function) string {
+	if fn.PF == nil {
+		return "of " + fn.Address.String()
+	}
+	return fn.PF.String()
 }
 
 // Accepts implements [Provider].
 func (*VGPU) Accepts(_, want, now string) bool { return want == now }
 
-func vgpuDirectory(fn *plan.Function) string { return sysfs.FunctionPath(fn.Address) + "/nvidia" }
-
-// vgpuType is one line of creatable_vgpu_types.
+// vgpuType is one type that a VF can be.
 type vgpuType struct{ id, name string }
 
 type vgpuTypes []vgpuType
@@ -109,6 +125,11 @@ func (t vgpuTypes) id(name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// offer reports whether a type with the number is among them.
+func (t vgpuTypes) offer(id string) bool {
+	return slices.ContainsFunc(t, func(one vgpuType) bool { return one.id == id })
 }
 
 // String lists the names.

@@ -79,11 +79,16 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	after := j.clone()
 	after.Awaits, after.Pending = p.awaited(j, e.bootID()), p.pending
 	todo := slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return s.Status != ToDo || s.AtBoot })
-	result := &Result{Changed: []FilePlan{}, Settings: append([]SettingPlan{}, todo...), Steps: p.Steps, Plan: p, Reboot: p.Reboot}
+	result := &Result{Changed: []FilePlan{}, Settings: []SettingPlan{}, Steps: p.Steps, Plan: p, Reboot: p.Reboot}
 	for _, f := range p.Files {
 		if f.Status == ToDo {
+			f.Status = Done
 			result.Changed = append(result.Changed, f)
 		}
+	}
+	for _, s := range todo {
+		s.Status = Done
+		result.Settings = append(result.Settings, s)
 	}
 	if !p.toDo() {
 		return result, e.note(j, after, text)

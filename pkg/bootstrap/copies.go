@@ -40,7 +40,7 @@ func (e *Engine) copies(j *Journal, result *Result) ([]change, error) {
 			continue
 		}
 		changes = append(changes, c)
-		result.Changed = append(result.Changed, FilePlan{Path: name, Part: boot.Part, Why: copied, Action: "take back", Diff: c.diff()})
+		result.Changed = append(result.Changed, FilePlan{Path: name, Part: boot.Part, Why: copied, Status: Done, Action: "take back", Diff: c.diff()})
 	}
 	return changes, nil
 }

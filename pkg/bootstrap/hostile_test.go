@@ -75,7 +75,7 @@ func TestHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 		},
 		{"a bad argument before a comment", nil, func(n *node) {
 			n.put("etc/default/grub", "GRUB_CMDLINE_LINUX=\"quiet intremap=off\" # keep\n")
-		}, "", "line 1: intremap=off lets devices forge interrupts"},
+		}, "", "line 1: intremap=off disables interrupt remapping"},
 		{"a bad argument in the second line of kernels to come", files("Fedora"), func(n *node) {
 			n.put("etc/kernel/cmdline", "root=/dev/sda1\nro intremap=off\n")
 		}, "", "/etc/kernel/cmdline line 2: intremap=off"},
@@ -113,7 +113,7 @@ func TestHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 				n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "4\n")
 				n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "DRIVER=ice\n")
 			},
-			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "supports 4 VFs, but the blueprint requires 8",
+			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "the blueprint requires 8 VFs of PF 0000:5e:00.0, which supports 4",
 		},
 		{"no such interface", nil, func(*node) {}, "virtualFunctions: [{pf: ens1, count: 8}]\n", "the node has no interface ens1"},
 		{"an old kernel", nil, func(*node) {}, "versions: {kernel: {minimum: '6.18'}}\n", "kernel is 6.12.9-1 (the running kernel), but the blueprint requires 6.18 or newer"},

@@ -64,6 +64,7 @@ func (n *node) life(d *distribution, c *engine) []string {
 	if !r.Reboot || len(r.Changed) != len(p.Files) {
 		n.t.Errorf("apply changed %d of %d files, reboot %t", len(r.Changed), len(p.Files), r.Reboot)
 	}
+	n.done("apply", r)
 	after := n.snapshot()
 	n.expect(n.plan(b), bootstrap.RebootNeeded, "after apply")
 	n.auditSees(d)
@@ -88,12 +89,28 @@ func (n *node) life(d *distribution, c *engine) []string {
 	if len(r.Kept) > 0 {
 		n.t.Errorf("revert kept %v", r.Kept)
 	}
+	n.done("revert", r)
 	n.same(before, "after revert")
 	status, err := n.engine().Status()
 	if err != nil || len(status.Files) > 0 {
 		n.t.Errorf("status after revert: %v, %v", status, err)
 	}
 	return append(row, fmt.Sprintf("%d files", len(r.Changed)), map[bool]string{false: "byte for byte", true: "FAILED"}[n.t.Failed()])
+}
+
+// done checks the status of each change in a result: scripts read it.
+func (n *node) done(command string, r *bootstrap.Result) {
+	n.t.Helper()
+	for i := range r.Changed {
+		if f := &r.Changed[i]; f.Status != bootstrap.Done {
+			n.t.Errorf("%s: /%s has the status %q, want %q", command, f.Path, f.Status, bootstrap.Done)
+		}
+	}
+	for i := range r.Settings {
+		if s := &r.Settings[i]; s.Status != bootstrap.Done {
+			n.t.Errorf("%s: the setting /%s has the status %q, want %q", command, s.Path, s.Status, bootstrap.Done)
+		}
+	}
 }
 
 // auditSees has the audit find what the next boot brings, so that it tells "fixed on

@@ -12,10 +12,11 @@ import (
 type Status string
 
 // Statuses. RebootPending: the files are right, and the next boot puts them into effect. NotBrought: the files are
-// right, but a boot did not put them into effect.
+// right, but a boot did not put them into effect. Done: this run of apply or revert made the change.
 const (
 	Right         Status = "right"
 	ToDo          Status = "to do"
+	Done          Status = "done"
 	RebootPending Status = "reboot pending"
 	NotBrought    Status = "not brought by the boot"
 )

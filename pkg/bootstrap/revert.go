@@ -107,7 +107,7 @@ func (e *Engine) reversals(j *Journal, result *Result, paths []string) ([]change
 				return nil, err
 			}
 			changes = append(changes, c)
-			result.Changed = append(result.Changed, FilePlan{Path: entry.Path, Part: entry.Part, Why: entry.Why, Action: "take back", Diff: c.diff()})
+			result.Changed = append(result.Changed, FilePlan{Path: entry.Path, Part: entry.Part, Why: entry.Why, Status: Done, Action: "take back", Diff: c.diff()})
 		}
 	}
 	return changes, nil
@@ -144,7 +144,7 @@ func (e *Engine) resettable(j *Journal) []SettingPlan {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && now != w.After || e.Attributes == nil {
 			continue
 		}
-		settings = append(settings, SettingPlan{Setting: state.Setting{Part: w.Part, Path: w.Path, Value: unsetValue(w.Before)}, Now: now, Status: ToDo})
+		settings = append(settings, SettingPlan{Setting: state.Setting{Part: w.Part, Path: w.Path, Value: unsetValue(w.Before)}, Now: now, Status: Done})
 	}
 	return settings
 }

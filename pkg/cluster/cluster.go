@@ -27,6 +27,7 @@ type Cluster struct {
 	byID     map[ID]*Device
 	pools    map[poolKey]*Pool
 	owners   map[string]metav1.OwnerReference
+	health   map[string]*NodeHealth
 	claims   []*Claim
 	byName   map[objectKey]*Claim
 	holders  map[ID]*Claim

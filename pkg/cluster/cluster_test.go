@@ -1,8 +1,10 @@
 package cluster_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,6 +86,7 @@ func TestFunctionIsFoundAtItsPlace(t *testing.T) {
 		"ours, by the attribute":                    {ours, published("what", standard, "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
 		"ours, by its name":                         {ours, published("vf-0000-5e-00-2", "", ""), []string{"n1/0000:5e:00.2"}},
 		"ours, a pair":                              {ours, published(gpu+"-vf-0000-5e-00-2", standard, "0000:3b:00.0"), []string{"n1/0000:3b:00.0", "n1/0000:5e:00.2"}},
+		"ours, a partition":                         {ours, published("gpu-x2-0000-86-87", "", ""), []string{"n1/0000:86:00.0", "n1/0000:87:00.0"}},
 		"another driver's, in capital digits":       {theirs, published("gpu-0", standard, "0000:3B:00.0"), []string{"n1/0000:3b:00.0"}},
 		"another driver's, by its own attribute":    {theirs, published("gpu-0", "pciAddress", "0000:3b:00.0"), []string{"n1/0000:3b:00.0"}},
 		"another driver's, which has no address":    {theirs, published(gpu, "", ""), nil},
@@ -131,6 +134,22 @@ func TestNewestSliceSaysWhatADeviceIs(t *testing.T) {
 		}
 		if got := len(c.On("n1")); got != 3 {
 			t.Errorf("got %d devices on the node, want all three: claims may have those of the older slice", got)
+		}
+	}
+}
+
+// TestPartitionSaysItsNVLinks, and what a node leaves out is left out of the JSON.
+func TestPartitionSaysItsNVLinks(t *testing.T) {
+	d := published("gpu-x2-0000-86-87", "fabricVersion", "570.172.08")
+	d.Attributes["fabricSize"], d.Attributes["fabricLinks"] = resourceapi.DeviceAttribute{IntValue: new(int64(2))}, resourceapi.DeviceAttribute{IntValue: new(int64(18))}
+	c := listed(t, slice(ours, "n1", "n1", 1, d, published(gpu, "type", "gpu")))
+	for name, want := range map[string]string{
+		"gpu-x2-0000-86-87": `"fabricSize":2,"fabricLinks":18,"fabricVersion":"570.172.08"`,
+		gpu:                 `"kind":"gpu"}`,
+	} {
+		text, err := json.Marshal(c.Device(cluster.ID{Driver: ours, Pool: "n1", Name: name}).Details.Attributes)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %s, %v; want %s in it", name, text, err, want)
 		}
 	}
 }

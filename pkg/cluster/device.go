@@ -66,7 +66,7 @@ type Device struct {
 	// Slice is the ResourceSlice's name, and Generation its pool's. While a pool is rewritten it has slices of two generations.
 	Slice      string
 	Generation int64
-	// Places are those of its PCI functions, of a pair first the GPU's; none for a device that has no address, or no node.
+	// Places are those of its PCI functions, of a pair first the GPU's, and of a partition those of all its GPUs; none for a device that has no address, or no node.
 	Places []Place
 	Taints []resourceapi.DeviceTaint
 	// Skips are the calls to the driver that the slice tells the kubelet to leave out.
@@ -120,6 +120,11 @@ type Attributes struct {
 	Interface string `json:"interface,omitempty"`
 	PortSpeed *int64 `json:"portSpeed,omitempty"`
 	RDMA      bool   `json:"rdma,omitempty"`
+	// FabricSize is how many GPUs NVLink joins in the device, FabricLinks how many NVLinks each of them has, and FabricVersion the version of
+	// Fabric Manager, which the guest's driver needs.
+	FabricSize    *int64 `json:"fabricSize,omitempty"`
+	FabricLinks   *int64 `json:"fabricLinks,omitempty"`
+	FabricVersion string `json:"fabricVersion,omitempty"`
 	// PluginVersion and KataVersion are those of the node, "4.1.0"; GPUs and pairs have them.
 	PluginVersion string `json:"pluginVersion,omitempty"`
 	KataVersion   string `json:"kataVersion,omitempty"`
@@ -135,7 +140,7 @@ func decodeDevice(s *resourceapi.ResourceSlice, d *resourceapi.Device) *Device {
 	if kept.ID.IsOurs() {
 		address, vf := namedAddresses(d.Name)
 		kept.Details = decodeDetails(s.Spec.Pool.Name, address, d)
-		addresses = []string{kept.Details.Address, cmp.Or(kept.Details.VF, vf)}
+		addresses = append([]string{kept.Details.Address, cmp.Or(kept.Details.VF, vf)}, joinedAddresses(d.Name)...)
 	}
 	for _, text := range addresses {
 		if at, err := pci.ParseAddress(text); err == nil && kept.Node != "" {
@@ -165,6 +170,7 @@ func decodeDetails(pool, address string, d *resourceapi.Device) *Details {
 			Root: text(publish.AttrPCIeRoot), Switch: text(publish.AttrPCIeSwitch), PF: cmp.Or(text(publish.AttrPF), poolPF(pool, text(publish.AttrType))), VFIndex: number(publish.AttrVFIndex),
 			NUMA: number(publish.AttrNUMANode), Group: number(publish.AttrIOMMUGroup), Reset: text(publish.AttrReset),
 			LinkSpeed: number(publish.AttrLinkSpeed), Interface: text(publish.AttrPFInterface), PortSpeed: number(publish.AttrPortSpeed),
+			FabricSize: number(publish.AttrFabricSize), FabricLinks: number(publish.AttrFabricLinks), FabricVersion: text(publish.AttrFabricVersion),
 			RDMA:          deref(d.Attributes[publish.AttrRDMA].BoolValue),
 			PluginVersion: deref(d.Attributes[publish.AttrPluginVersion].VersionValue), KataVersion: deref(d.Attributes[publish.AttrKataVersion].VersionValue),
 		},
@@ -185,6 +191,19 @@ func namedAddresses(name string) (address, vf string) {
 		vf = parts[1].Address.String()
 	}
 	return parts[0].Address.String(), vf
+}
+
+// joinedAddresses returns the GPUs of a partition besides the first one, by its name; none for another device.
+func joinedAddresses(name string) []string {
+	parts, err := device.ParseParts(name)
+	if err != nil || device.KindOf(parts) != device.PartitionType {
+		return nil
+	}
+	var all []string
+	for _, p := range parts[1:] {
+		all = append(all, p.Address.String())
+	}
+	return all
 }
 
 // poolPF returns the PF of a VF by its pool, for nodes that publish few attributes of VFs; empty for another device.

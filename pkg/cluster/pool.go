@@ -39,6 +39,7 @@ func (c *Cluster) addSlice(s *resourceapi.ResourceSlice) {
 		for _, at := range d.Places {
 			appendTo(&c.byPlace, at, d)
 		}
+		// While a driver rewrites its pool, slices of two generations exist, and a list has them in any order.
 		if known := c.byID[d.ID]; known == nil || known.Generation <= d.Generation {
 			put(&c.byID, d.ID, d)
 		}
@@ -46,6 +47,7 @@ func (c *Cluster) addSlice(s *resourceapi.ResourceSlice) {
 	c.devices = append(c.devices, added...)
 	c.addOwner(node, s.OwnerReferences)
 	if (ID{Driver: s.Spec.Driver}).IsOurs() {
+		c.addHealth(node, s)
 		c.addToPool(poolKey{node, s.Spec.Pool.Name}, &s.Spec, added)
 	}
 }
@@ -74,6 +76,8 @@ func (c *Cluster) addOwner(node string, owners []metav1.OwnerReference) {
 	i := slices.IndexFunc(owners, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.Name == node })
 	if _, known := c.owners[node]; i >= 0 && !known {
 		o := owners[i]
+		// Without blockOwnerDeletion, because the admission plugin OwnerReferencesPermissionEnforcement, if it is enabled,
+		// lets only those set it who may update the Node's finalizers.
 		put(&c.owners, node, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID})
 	}
 }
@@ -118,6 +122,7 @@ func (c *Cluster) Withheld(p *Pool) map[*Device][]string {
 	for _, d := range p.Devices {
 		for _, uses := range d.Details.consumes {
 			for name, need := range uses.Counters {
+				// While the pool is being written, the slice with this counter may be missing.
 				if t := use[counter{uses.CounterSet, name}]; t != nil && t.left.Value.Cmp(need.Value) < 0 {
 					withheld[d] = append(withheld[d], t.takers...)
 				}
@@ -135,6 +140,7 @@ func (c *Cluster) Withheld(p *Pool) map[*Device][]string {
 func (c *Cluster) counters(p *Pool) map[counter]*taken {
 	use := make(map[counter]*taken, len(p.counters))
 	for key, have := range p.counters {
+		// A Quantity may keep its digits behind a pointer: Sub on a plain copy would change the model.
 		use[key] = &taken{left: *have.DeepCopy()}
 	}
 	for _, d := range p.Devices {

@@ -10,7 +10,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -121,7 +120,7 @@ func (n *counts) write(ctx context.Context, have map[string]*resourceapi.Resourc
 	}
 	for _, s := range have {
 		// The cache may be old: a slice that was made again under the name is not this one.
-		uid := types.UID(s.UID)
+		uid := s.UID
 		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
 			errs = append(errs, fmt.Errorf("delete ResourceSlice %s: %w", s.Name, err))
 		}

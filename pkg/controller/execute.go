@@ -17,10 +17,10 @@ import (
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -44,6 +44,7 @@ func (c *Controller) createRule(ctx context.Context, view *twin.View, g *twin.GP
 	node, _, _ := strings.Cut(g.PCI, "/")
 	rule := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
+			// The device's name, so that the API server refuses the same rule of a controller that lost its lease.
 			Name:   v1alpha1.TwinRuleName(a.Target.Driver, a.Target.Pool, a.Target.Name),
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}, Annotations: annotations(g, a.TwinOf, a.Mark),
 			OwnerReferences: view.Owners(node),
@@ -115,7 +116,7 @@ func (c *Controller) setCondition(ctx context.Context, view *twin.View, g *twin.
 		status.WithDevices(entry.WithConditions(conditionsFor(claim, &d, g, &a)...))
 	}
 	ac := resourceac.ResourceClaim(a.Claim.Name, a.Claim.Namespace).WithUID(types.UID(a.Claim.UID)).WithResourceVersion(a.Claim.ResourceVersion).WithStatus(status)
-	err := claimstatus.Write(ctx, c.config.Client.ResourceV1().ResourceClaims(a.Claim.Namespace), Name, ac, c.whole(a.Claim.Namespace, a.Claim.Name))
+	err := kube.WriteClaimStatus(ctx, c.config.Client.ResourceV1().ResourceClaims(a.Claim.Namespace), Name, ac, c.whole(a.Claim.Namespace, a.Claim.Name))
 	if err != nil {
 		return fmt.Errorf("set %s of claim %s/%s: %w", a.Type, a.Claim.Namespace, a.Claim.Name, err)
 	}
@@ -124,7 +125,7 @@ func (c *Controller) setCondition(ctx context.Context, view *twin.View, g *twin.
 }
 
 // whole reads a claim with what the controller's own copy lacks (slim). The controller may list claims, and not get them.
-func (c *Controller) whole(namespace, name string) claimstatus.Read {
+func (c *Controller) whole(namespace, name string) kube.ReadClaim {
 	return func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		list, err := c.config.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		if err != nil {

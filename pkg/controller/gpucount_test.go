@@ -57,7 +57,7 @@ func TestCountIsThatOfTheUntaintedGPUs(t *testing.T) {
 						d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: publish.TaintQuarantined, Effect: effect})
 					}
 					kind, address := kindOfDevice(d), d.Attributes[publish.AttrPCIBusID].StringValue
-					if (kind == "gpu" || kind == "gpu-vf") && !(away && effect != resourceapi.DeviceTaintEffectNone) {
+					if (kind == "gpu" || kind == "gpu-vf") && (!away || effect == resourceapi.DeviceTaintEffectNone) {
 						want[*address] = true
 					}
 				}

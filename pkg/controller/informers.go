@@ -59,7 +59,8 @@ func stageLabels() string {
 
 // open makes the informers, which wake the controller.
 func (i *informers) open(c *Controller) error {
-	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c), i.openClasses(c), i.openCounts(c))
+	i.openClasses(c)
+	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c), i.openCounts(c))
 }
 
 // openDevices makes the informers of slices and claims.
@@ -69,6 +70,7 @@ func (i *informers) openDevices(c *Controller) error {
 		return nil
 	}
 	client := c.config.Client
+	// One informer for each driver, because a field selector can't name several values.
 	for _, driver := range append([]string{v1alpha1.DriverName}, c.config.Drivers...) {
 		one := resourceinformers.NewFilteredResourceSliceInformer(client, 0, c.config.indexers(), func(o *metav1.ListOptions) { o.FieldSelector = sliceFields(driver) })
 		if _, err := one.AddEventHandler(handler(c.sliceChanged)); err != nil {
@@ -126,12 +128,10 @@ func (i *informers) openNamespaces(c *Controller) error {
 }
 
 // openClasses makes the informer of DeviceClasses.
-func (i *informers) openClasses(c *Controller) error {
-	if c.classes == nil {
-		return nil
+func (i *informers) openClasses(c *Controller) {
+	if c.classes != nil {
+		i.classes = resourceinformers.NewDeviceClassInformer(c.config.Client, 0, cache.Indexers{})
 	}
-	i.classes = resourceinformers.NewDeviceClassInformer(c.config.Client, 0, cache.Indexers{})
-	return nil
 }
 
 // openCounts makes the informer of the slices by which GPUs are counted.
@@ -150,6 +150,7 @@ func slim(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
+	// The informer has not stored the object yet, so nobody else reads it (cache.TransformFunc).
 	claim.ManagedFields, claim.Spec = nil, resourceapi.ResourceClaimSpec{}
 	if a := claim.Status.Allocation; a != nil {
 		a.Devices.Config = nil
@@ -171,6 +172,7 @@ func handler[T any](changed func(T)) cache.ResourceEventHandlerFuncs {
 			changed(o)
 		}
 	}
+	// Both states of an update: a claim that lost its devices concerns the node on which it had them.
 	return cache.ResourceEventHandlerFuncs{AddFunc: of, UpdateFunc: func(before, after any) { of(before); of(after) }, DeleteFunc: of}
 }
 
@@ -187,6 +189,7 @@ func (c *Controller) sliceChanged(s *resourceapi.ResourceSlice) {
 }
 
 func (c *Controller) ruleChanged(r *resourceapi.DeviceTaintRule) {
+	// The rule's time counts from this event on, and not from the next decision.
 	c.since(r)
 	nodes := twin.RuleNodes(r)
 	if len(nodes) == 0 {

@@ -11,14 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 )
 
 // domainsManager is the field manager of the conditions of exclusive domains. They need one of their own: what is applied for shared GPUs
@@ -167,9 +166,9 @@ func (r *reservations) write(ctx context.Context, a *reservation) error {
 		}
 		status.WithDevices(entry.WithConditions(condition(a.kind, is, a.reason, a.message, at)))
 	}
-	ac := resourceac.ResourceClaim(o.Name, o.Namespace).WithUID(types.UID(o.UID)).WithResourceVersion(o.ResourceVersion).WithStatus(status)
+	ac := resourceac.ResourceClaim(o.Name, o.Namespace).WithUID(o.UID).WithResourceVersion(o.ResourceVersion).WithStatus(status)
 	claims := r.controller.config.Client.ResourceV1().ResourceClaims(o.Namespace)
-	if err := claimstatus.Write(ctx, claims, domainsManager, ac, r.controller.whole(o.Namespace, o.Name)); err != nil {
+	if err := kube.WriteClaimStatus(ctx, claims, domainsManager, ac, r.controller.whole(o.Namespace, o.Name)); err != nil {
 		return fmt.Errorf("set %s of claim %s/%s: %w", a.kind, o.Namespace, o.Name, err)
 	}
 	return nil

@@ -126,14 +126,15 @@ func (s *stages) create(ctx context.Context, a *stage.Create) error {
 func (s *stages) delete(ctx context.Context, a *stage.Delete) error {
 	client, namespace := s.controller.config.Client, s.controller.config.Sanitizers.Namespace
 	pod, claim := a.Objects()
+	// The pod comes first: a claim that a pod uses has a finalizer, and would stay until the pod has ended.
 	if pod != nil {
 		if err := client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, deleteOptions(pod)); err != nil {
-			return fmt.Errorf("delete pod %s of the stage of %s: %w", pod.Name, a.Stage.Device, err)
+			return fmt.Errorf("delete pod %s of the stage of %s: %w", pod.Name, a.Device, err)
 		}
 	}
 	if claim != nil {
 		if err := client.ResourceV1().ResourceClaims(namespace).Delete(ctx, claim.Name, deleteOptions(claim)); err != nil {
-			return fmt.Errorf("delete claim %s of the stage of %s: %w", claim.Name, a.Stage.Device, err)
+			return fmt.Errorf("delete claim %s of the stage of %s: %w", claim.Name, a.Device, err)
 		}
 	}
 	return nil
@@ -169,7 +170,7 @@ func describeStage(a stage.Action) (string, []slog.Attr) {
 		return "create stage", []slog.Attr{slog.String("action", "create stage"), slog.String("device", a.ID.String()), slog.String("profile", a.Profile)}
 	case stage.Delete:
 		return "delete stage", []slog.Attr{
-			slog.String("action", "delete stage"), slog.String("device", a.Stage.Device.String()), slog.String("profile", a.Profile), slog.String("why", string(a.Why)),
+			slog.String("action", "delete stage"), slog.String("device", a.Device.String()), slog.String("profile", a.Profile), slog.String("why", string(a.Why)),
 		}
 	}
 	return "unknown action", nil

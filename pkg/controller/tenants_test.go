@@ -69,7 +69,7 @@ func wantTenants(t *testing.T, s *apiServer, when string, groups ...string) map[
 	t.Helper()
 	ids, owners, named := s.tenantIDs(), map[string]string{}, 0
 	for _, group := range groups {
-		for _, name := range strings.Fields(group) {
+		for name := range strings.FieldsSeq(group) {
 			named++
 			id := ids[name]
 			if !v1alpha1.IsTenantID(id) || owners[id] != "" && owners[id] != group {

@@ -44,6 +44,12 @@ func LargeMappings() KernelChange {
 	return KernelChange{Commit: "0fd06844de5d", Title: "vfio/type1: Use mapping page mask for pfnmaps", releases: []string{"6.15"}}
 }
 
+// MapsPeers maps a BAR of one function for another one by iommufd: VFIO exports it as a dma-buf, which IOMMU_IOAS_MAP_FILE takes. Before,
+// VMs that have functions by iommufd have no peer-to-peer between them. It is several changes; this is the title of the last.
+func MapsPeers() KernelChange {
+	return KernelChange{Title: "iommufd: Accept a DMABUF through IOMMU_IOAS_MAP_FILE", releases: []string{"6.19"}}
+}
+
 // String names the change: `e908f58b6beb ("vfio/pci: Separate SR-IOV VF dev_set")`.
 func (c KernelChange) String() string { return fmt.Sprintf("%s (%q)", c.Commit, c.Title) }
 
@@ -64,6 +70,8 @@ func (c KernelChange) In(k Kernel) ChangeState {
 	}
 	for i, release := range c.releases {
 		first := KernelNumber(release)
+		// The first release is mainline's, and all branches after it have the change. The others are of stable branches, and
+		// say nothing of a branch between them.
 		sameBranch := slices.Equal(runs[:2], first[:2])
 		switch {
 		case i == 0 && slices.Compare(runs, first) >= 0, sameBranch && runs[2] >= first[2]:

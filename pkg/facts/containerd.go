@@ -15,6 +15,8 @@ const (
 	// configMigration).
 	CRIBefore = "io.containerd.grpc.v1.cri"
 	NRI       = "io.containerd.nri.v1.nri"
+	// serverGRPC has what was the section grpc before config version 4 (docs/man/containerd-config.toml.5.md).
+	serverGRPC = "io.containerd.server.v1.grpc"
 )
 
 // MaxTableFiles bounds how many files one configuration may import.
@@ -40,6 +42,16 @@ type Containerd struct {
 	Files, Damaged []Fact
 }
 
+// Socket returns the absolute path of the socket that containerd serves on; empty if no file sets it.
+func (c *Containerd) Socket() string {
+	for _, section := range []Table{c.All.Sub("plugins", serverGRPC), c.All.Sub("grpc")} {
+		if socket := section.Setting("", "address").Text(); path.IsAbs(socket) {
+			return path.Clean(socket)
+		}
+	}
+	return ""
+}
+
 // LoadContainerd reads a file as containerd 2's LoadConfig does: breadth first through
 // the imports, each file over those before it, table by table and key by key.
 func LoadContainerd(files FileReader, name string) *Containerd {
@@ -52,6 +64,7 @@ func LoadContainerd(files FileReader, name string) *Containerd {
 		if loaded[name] {
 			continue
 		}
+		// containerd has no such limit. Here it bounds the work that a configuration can cause a reader that runs as root.
 		if len(loaded) == MaxTableFiles {
 			c.Damaged = append(c.Damaged, Fact{Path: name, How: "read"}.BrokenBy(fmt.Errorf("%s: more than %d files are imported", name, MaxTableFiles)))
 			break

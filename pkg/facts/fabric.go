@@ -1,6 +1,10 @@
 package facts
 
-import "github.com/kata-vfio/kata-vfio/pkg/fabric"
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+)
 
 // The configuration of NVIDIA's Fabric Manager. With bootstrap's drop-in for its service, Fabric Manager sees bootstrap's file in the place
 // of the vendor's.
@@ -12,6 +16,7 @@ const (
 
 // FabricConfig returns the configuration that Fabric Manager starts with.
 func (n *Node) FabricConfig() Fact {
+	// Only the drop-in makes Fabric Manager read the file: without it, the file has no effect.
 	if n.Exists(FabricDropIn).OK() {
 		if ours := n.Read(OurFabricConfig); ours.OK() {
 			return ours
@@ -33,6 +38,28 @@ func (n *Node) FabricState() Fabric[fabric.State] {
 
 // FabricMap returns the map of modules that bootstrap captured.
 func (n *Node) FabricMap() Fabric[fabric.Map] { return readFabric[fabric.Map](n, fabric.MapFile) }
+
+// BoardMap returns the map of modules by which the plugin finds a partition's GPUs: that of the node config, or else the one that bootstrap
+// captured. Its fact is broken if the map is of another machine.
+func (n *Node) BoardMap() Fabric[fabric.Map] {
+	m := n.FabricMap()
+	var cfg *v1alpha1.Fabric
+	if n.offer.config != nil {
+		cfg = n.offer.config.Fabric
+	}
+	switch {
+	case cfg != nil && cfg.Modules != nil:
+		m.Fact = n.configFact()
+	case m.Value == nil:
+		return m
+	}
+	counts, err := nodeconfig.FabricMap(cfg, m.Value, n.Snapshot)
+	if err != nil {
+		return Fabric[fabric.Map]{Fact: m.Fact.BrokenBy(err)}
+	}
+	m.Value = counts
+	return m
+}
 
 func readFabric[T fabric.State | fabric.Map](n *Node, name string) Fabric[T] {
 	f := Fabric[T]{Fact: n.Read(name)}

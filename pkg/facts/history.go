@@ -2,7 +2,6 @@ package facts
 
 import (
 	"fmt"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -33,6 +32,8 @@ type PastTenancy struct {
 	// Partial is set if the events come from a bundle, which has only a part of the ledger. Before is then all that is
 	// known of the time before the tenancy, and a nil Before proves nothing.
 	Partial bool `json:"-"`
+	// Provided are the values that were set for the function last, such as the partition of a GPU's NVLink fabric.
+	Provided []ledger.Provided `json:"provided,omitempty"`
 	// Quarantined is the reason for which the function was quarantined at the end; empty if it was not.
 	Quarantined string `json:"quarantined,omitempty"`
 	// Unproven is set if the function was released without proof that it is clean.
@@ -157,8 +158,10 @@ func (h *History) Add(e *ledger.Event) {
 		h.reset(e)
 	case ledger.Unprepare:
 		h.end(e)
-	case ledger.Bind, ledger.Policy:
+	case ledger.Bind:
 		h.each(e, func(*PastTenancy) {})
+	case ledger.Policy:
+		h.each(e, func(t *PastTenancy) { t.provide(e) })
 	case ledger.Open:
 		h.each(e, func(t *PastTenancy) { t.enter(e) })
 	case ledger.Close:
@@ -191,6 +194,7 @@ func (h *History) prepare(e *ledger.Event) {
 		}
 		delete(h.sanitized, d.Address) // what this tenant leaves is for the next stage
 		t.note(e)
+		// Either the end of a claim is missing, or two claims had the function at once: the ledger can't tell which.
 		for _, other := range h.open[d.Address] {
 			t.Doubts = append(t.Doubts, fmt.Sprintf("claim %s had the function, and the ledger has no end of that claim", other.Claim.UID))
 		}
@@ -213,6 +217,7 @@ func (h *History) reset(e *ledger.Event) {
 		return
 	}
 	c := &Cleaning{Time: e.Time, Event: e.Seq, Result: e.Result, Proof: *e.Reset, Reason: e.Reason}
+	// A reset of a bus or slot reaches every function there, whichever claim has it (pci_reset_bus in drivers/pci/pci.c).
 	touched := slices.Clone(e.Reset.Set)
 	for i := range e.Devices {
 		touched = append(touched, e.Devices[i].Address)
@@ -286,6 +291,15 @@ func (h *History) of(a pci.Address, claim string) *PastTenancy {
 	return nil
 }
 
+// provide takes the values that an event says of the function.
+func (t *PastTenancy) provide(e *ledger.Event) {
+	for i := range e.Devices {
+		if d := &e.Devices[i]; d.Address == t.Device.Address && len(d.Provided) > 0 {
+			t.Provided = d.Provided
+		}
+	}
+}
+
 // enter begins a stay, or adds the VMM's process to the last one once that is known.
 func (t *PastTenancy) enter(e *ledger.Event) {
 	if e.VM == nil || e.Result != ledger.OK {
@@ -314,77 +328,4 @@ func (t *PastTenancy) note(e *ledger.Event) {
 	if e.Late {
 		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d (%s) was written after a crash: its time is when the plugin found that", e.Seq, e.Type))
 	}
-}
-
-// Verification is the result of verifying a whole ledger.
-type Verification struct {
-	Events int64 `json:"events"`
-	// Sound is set if chain, tree and signatures match.
-	Sound bool `json:"sound"`
-	// Problems describe what does not match.
-	Problems []string `json:"problems"`
-	// Doubts describe what can't be proven: without a checkpoint from off the node, that the ledger was not replaced as
-	// a whole.
-	Doubts []string `json:"doubts"`
-	// Since is the time of the first readable event; nothing is known of the time before it. Nil if no event was
-	// dropped.
-	Since *time.Time `json:"since,omitempty"`
-	// Checkpoint is the last signed checkpoint, on one line, and Key is the node's public key.
-	Checkpoint string `json:"checkpoint,omitempty"`
-	Key        string `json:"key,omitempty"`
-}
-
-// ReadHistory verifies the ledger in a directory and derives the tenancies from its events. It also reads a ledger that is not
-// sound: [Verification] says what is wrong. Its error matches [ledger.ErrNone] if there is no ledger.
-func ReadHistory(dir fs.FS, o ledger.Options) (*History, Verification, error) {
-	report, err := ledger.Verify(dir, o)
-	if err != nil {
-		return nil, Verification{}, err
-	}
-	s := verification(report, o.Key != "")
-	h := &History{}
-	next := int64(0)
-	for entry, err := range ledger.Events(dir) {
-		if err != nil {
-			continue // it is among the report's problems
-		}
-		// Retention leaves gaps in the numbers. The answer is complete from the last of them on.
-		if report.Dropped > 0 && entry.Event.Seq > next {
-			s.Since = new(entry.Event.Time)
-		}
-		next = entry.Event.Seq + 1
-		h.Add(entry.Event)
-	}
-	if s.Since != nil {
-		s.Doubts = append(s.Doubts, dropped(report.Dropped, *s.Since))
-	}
-	return h, s, nil
-}
-
-func verification(r *ledger.Report, pinned bool) Verification {
-	s := Verification{Events: r.Size, Sound: r.OK(), Checkpoint: ledger.OneLine(r.Signed), Key: r.Key}
-	for _, p := range r.Problems {
-		where := ""
-		if p.File != "" {
-			where = fmt.Sprintf("%s:%d: ", p.File, p.Line)
-		}
-		s.Problems = append(s.Problems, where+p.What)
-	}
-	switch {
-	case r.Anchors == 0:
-		s.Doubts = append(s.Doubts, "no checkpoint from off the node was compared with the ledger (`kata-vfio-audit ledger verify --anchor`): it may have been "+
-			"cut off or replaced as a whole")
-	case r.Anchored > 0 && r.Anchored < r.Size:
-		s.Doubts = append(s.Doubts, fmt.Sprintf("an anchor proves the first %d events; only the node vouches for the %d later events", r.Anchored, r.Size-r.Anchored))
-	}
-	if !pinned && r.Key != "" {
-		s.Doubts = append(s.Doubts, "the key beside the ledger verified it (--key sets a key from a trusted source)")
-	}
-	return s
-}
-
-// dropped describes the time that the ledger covers.
-func dropped(events int64, since time.Time) string {
-	return fmt.Sprintf("the answer is complete from %s on: retention kept only the hashes of %d events before",
-		since.UTC().Format(time.RFC3339), events)
 }

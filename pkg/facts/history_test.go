@@ -227,6 +227,25 @@ func TestNeighbors(t *testing.T) {
 	}
 }
 
+// TestFunctionInQuarantineIsNearUntilItsLastVM: quarantine has no end in the ledger, but nobody's VM has the function.
+func TestFunctionInQuarantineIsNearUntilItsLastVM(t *testing.T) {
+	var b book
+	bad, beside, later := claimOf("t1", "a"), claimOf("t2", "b"), claimOf("t3", "c")
+	b.prepare(bad, gpu())
+	b.open(bad, "s1", gpu())
+	b.prepare(beside, vf(0))
+	b.close(bad, "s1", gpu())
+	b.add(ledger.Event{Type: ledger.Quarantine, Claim: bad, Devices: []ledger.Device{gpu()}, Reason: "it does not answer", Result: ledger.Failed})
+	b.prepare(later, vf(1))
+	near := b.h.Neighbors(b.h.OfClaim("t1/a"))
+	if len(near) != 1 || near[0].Other.Claim.Name != "b" {
+		t.Fatalf("got neighbors %+v, want claim b only", near)
+	}
+	if got, want := near[0].To, b.h.OfClaim("t1/a")[0].Stays[0].To; got == nil || !got.Equal(*want) {
+		t.Errorf("got neighbor until %v, want until the VM's end, %v", got, want)
+	}
+}
+
 func TestRelations(t *testing.T) {
 	deep := ledger.Device{Address: at(0x40, 0, 0), Switch: new(at(0x3c, 0, 0)), Upstream: []pci.Address{at(0x3a, 0, 0), at(0x3b, 0, 0), at(0x3c, 0, 0)}}
 	for _, c := range []struct {
@@ -277,6 +296,24 @@ func TestStageIsBeforeTheNextTenant(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("sanitized before claim %s: got %q, want %q", claim.Name, got, want)
+		}
+	}
+}
+
+// TestTenancyHasWhatWasSet: the partition of a GPU, as it was set last.
+func TestTenancyHasWhatWasSet(t *testing.T) {
+	var b book
+	c := claimOf("t1", "train")
+	gpu, mate := ledger.Device{Address: at(0x86, 0, 0)}, ledger.Device{Address: at(0x87, 0, 0)}
+	b.prepare(c, gpu, mate)
+	for _, value := range []string{"2 (modules 1, 3)", "3 (modules 1, 3)"} {
+		set := gpu
+		set.Provided = []ledger.Provided{{By: "fabric", Name: "partition", Value: value}}
+		b.add(ledger.Event{Type: ledger.Policy, Claim: c, Devices: []ledger.Device{set}})
+	}
+	for i, want := range []string{"partition 3 (modules 1, 3)", ""} {
+		if got := b.h.Tenancies[i].ProvidedWords(); got != want {
+			t.Errorf("%s: got %q, want %q", b.h.Tenancies[i].Device.Address, got, want)
 		}
 	}
 }

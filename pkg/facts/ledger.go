@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
@@ -49,11 +50,13 @@ func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 	refused := errors.Is(err, fs.ErrPermission)
 	switch {
 	case err == nil:
-		dir.Value = fmt.Sprintf("%d events in %d segments", r.Size, r.Segments)
+		dir.Value = output.Count(int(r.Size), "event") + " in " + output.Count(r.Segments, "segment")
 		return r, dir
+	// The directory has files, so the plugin did write a ledger here.
 	case errors.Is(err, ledger.ErrNone):
 		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, Seq: 0, What: "the events are missing, but other files of the ledger exist"}}}
 		return r, dir
+	// A key that the reader may not open says nothing about the ledger. A key that is missing is a fault of the ledger.
 	case errors.Is(err, ledger.ErrNoKey) && !refused && n.Read(path.Join(ledger.DefaultDir, ledger.PublicKeyFile)).Known():
 		r = &ledger.Report{Problems: []ledger.Problem{{Kind: ledger.Missing, File: ledger.PublicKeyFile, Seq: -1, What: err.Error()}}}
 		return r, dir
@@ -93,6 +96,7 @@ func (n *Node) Replay() (*Replay, Fact) {
 			if err != nil {
 				continue // it is among the report's problems
 			}
+			// Later events are not proven: anyone who can write the file may have added them.
 			if entry.Event.Seq < report.Size {
 				replay.Apply(entry.Event)
 			}

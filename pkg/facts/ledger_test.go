@@ -73,3 +73,27 @@ func appendTo(name, text string) error {
 	}
 	return f.Close()
 }
+
+// TestLedgerFactCounts: one event is not "1 events".
+func TestLedgerFactCounts(t *testing.T) {
+	for events, want := range map[int]string{1: "1 event in 1 segment", 2: "2 events in 1 segment"} {
+		root := t.TempDir()
+		w, err := writer.Open(t.Context(), writer.Config{Dir: filepath.Join(root, ledger.DefaultDir), Node: "n1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range events {
+			if _, err := w.Append(t.Context(), ledger.Event{Type: ledger.Prepare}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fs, err := sysfs.Open(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = fs.Close() })
+		if _, fact := facts.New(fs, &device.Snapshot{}).Ledger(); fact.Value != want {
+			t.Errorf("got %q, want %q", fact.Value, want)
+		}
+	}
+}

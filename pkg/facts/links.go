@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strconv"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -102,6 +103,7 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, ask *asked) error {
 	if u.Pause, err = ask.ports.Pause(ctx, number); err != nil {
 		u.PauseError = err.Error()
 	}
+	// In switchdev mode the frames of a VF pass a representor, and devlink's ports say which one it is.
 	if u.Switchdev() {
 		return u.Link.Connect(s.Ports)
 	}
@@ -153,8 +155,9 @@ func (n *Node) VFSettings(f *device.Function) (*device.VFSettings, Fact) {
 	if u == nil {
 		return nil, fact
 	}
+	// rtnetlink lists the VFs that existed when it was asked, and the snapshot is of another moment.
 	if f.VF.Index >= len(u.Link.VFs) {
-		return nil, Fact{Path: fact.Path, How: "netlink", Status: Broken, Err: fmt.Sprintf("it reports %d VFs, but not VF %d", len(u.Link.VFs), f.VF.Index)}
+		return nil, Fact{Path: fact.Path, How: "netlink", Status: Broken, Err: fmt.Sprintf("it reports %s, but not VF %d", output.Count(len(u.Link.VFs), "VF"), f.VF.Index)}
 	}
 	return &u.Link.VFs[f.VF.Index].Settings, Fact{Path: fact.Path + " vf " + strconv.Itoa(f.VF.Index), How: "netlink"}
 }

@@ -36,7 +36,8 @@ type Neighbor struct {
 	Mine     *PastTenancy `json:"mine"`
 	Other    *PastTenancy `json:"other"`
 	Relation Relation     `json:"relation"`
-	// From and To limit the time when both existed; To is nil while both do.
+	// From and To limit the time when both existed; To is nil while both do. A function in quarantine counts until it left its
+	// last VM.
 	From time.Time  `json:"from"`
 	To   *time.Time `json:"to,omitempty"`
 }
@@ -54,9 +55,12 @@ func (h *History) Neighbors(mine []*PastTenancy) []Neighbor {
 			if asked[o] || o.Claim.UID == m.Claim.UID || o.Node != m.Node || !m.Overlaps(o) {
 				continue
 			}
-			n := Neighbor{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.To, o.To)}
+			n := Neighbor{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.leaves(), o.leaves())}
 			if o.From.After(n.From) {
 				n.From = o.From
+			}
+			if n.To != nil && n.To.Before(n.From) {
+				continue // one was in quarantine, in nobody's VM, before the other began
 			}
 			found = append(found, n)
 		}
@@ -68,6 +72,15 @@ func (h *History) Neighbors(mine []*PastTenancy) []Neighbor {
 		return a.From.Compare(b.From)
 	})
 	return nearest(found)
+}
+
+// leaves returns the time from which no VM of the claim can have the function; nil while one may. Quarantine keeps the
+// function from all claims without an end of the tenancy, so that of its last VM counts.
+func (t *PastTenancy) leaves() *time.Time {
+	if t.To == nil && t.Quarantined != "" && len(t.Stays) > 0 {
+		return t.Stays[len(t.Stays)-1].To
+	}
+	return t.To
 }
 
 // nearest keeps the first of each other tenancy: it may be near several of mine.

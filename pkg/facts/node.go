@@ -12,11 +12,11 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -40,8 +40,6 @@ type Node struct {
 	bound map[pci.Address]bool
 	// noLedger is set by [Node.WithoutLedger].
 	noLedger string
-	// vpds is set by [Node.KeepVPDs].
-	vpds *VPDs
 	// These are read once, at their first use: behind has the functions by their VFIO nodes, and nodeNumbers the nodes
 	// by their numbers.
 	processes   func() processes
@@ -52,6 +50,7 @@ type Node struct {
 
 	mu        sync.Mutex // guards those below
 	files     map[string]Fact
+	tails     map[string]Fact
 	lists     map[string]Fact
 	judgments map[pci.Address]isolation.Judgment
 
@@ -66,12 +65,13 @@ type Node struct {
 func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n := &Node{
 		Snapshot: s, fs: fsys,
-		files: map[string]Fact{}, lists: map[string]Fact{}, judgments: map[pci.Address]isolation.Judgment{},
+		files: map[string]Fact{}, tails: map[string]Fact{}, lists: map[string]Fact{}, judgments: map[pci.Address]isolation.Judgment{},
 	}
 	n.processes = sync.OnceValue(n.readProcesses)
 	n.behind, n.nodeNumbers = sync.OnceValue(n.functionsByNode), sync.OnceValue(n.readNumbers)
 	n.links = sync.OnceValues(n.copiedLinks)
 	n.nextBoot = sync.OnceValue(n.readNextBoot)
+	// The tenancies come first: readOffer counts the functions that they have.
 	n.readTenancies()
 	n.readOffer()
 	return n
@@ -99,6 +99,15 @@ func (n *Node) Read(name string) Fact {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	return n.once(n.files, name, func() Fact {
 		data, err := n.fs.ReadAtMost(name, maxFile)
+		return fact(name, strings.TrimSpace(string(data)), "read", err)
+	})
+}
+
+// ReadTail returns the end of a file, of which [Node.Read] has the beginning: that of a log.
+func (n *Node) ReadTail(name string) Fact {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	return n.once(n.tails, name, func() Fact {
+		data, err := n.fs.ReadTail(name, maxFile)
 		return fact(name, strings.TrimSpace(string(data)), "read", err)
 	})
 }
@@ -216,7 +225,7 @@ type Fact struct {
 	// with spaces between them.
 	Value  string
 	Status Status
-	// How is finding.Evidence's.
+	// How is that of [rule.Evidence].
 	How string
 	// Err says what went wrong where Status is Denied or Broken.
 	Err string
@@ -262,8 +271,8 @@ const NotThere = "not there"
 const maxEvidence = 512
 
 // Evidence returns the fact as evidence.
-func (f Fact) Evidence() finding.Evidence {
-	e := finding.Evidence{Path: f.Path, Value: f.Value, How: f.How, Error: f.Err, Needs: f.Needs}
+func (f Fact) Evidence() rule.Evidence {
+	e := rule.Evidence{Path: f.Path, Value: f.Value, How: f.How, Error: f.Err, Needs: f.Needs}
 	if len(e.Value) > maxEvidence {
 		e.Value = strings.ToValidUTF8(e.Value[:maxEvidence], "") + "…"
 	}

@@ -7,9 +7,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
-	"sync"
-	"syscall"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -87,85 +86,9 @@ func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 	return registers, seen
 }
 
-// maxVPD is how much is read of a function's vital product data. The device returns four bytes at a time, and its
-// identity comes first.
-const maxVPD = 1 << 10
-
-// VPDs caches vital product data for all nodes that get it by [Node.KeepVPDs]: reading them takes a device up to
-// seconds, during which others can't read its configuration space. They don't change while the function is on the bus.
-// Safe for concurrent use.
-type VPDs struct {
-	mu   sync.Mutex // guards read
-	read map[pci.Address]keptVPD
-}
-
-// keptVPD has the data of a function, and the inode of its sysfs directory, which changes when the function is removed
-// and found again.
-type keptVPD struct {
-	inode uint64
-	fact  Fact
-}
-
-// NewVPDs returns one that has read nothing.
-func NewVPDs() *VPDs { return &VPDs{read: map[pci.Address]keptVPD{}} }
-
-// KeepVPDs has the node take vital product data from v, and keep there what it reads. Call
-// it before the node is asked.
-func (n *Node) KeepVPDs(v *VPDs) { n.vpds = v }
-
-// VPD returns the printable part of a function's vital product data. Each word of it
-// is asked of the device, so that only a check that depends on it should read it.
-func (n *Node) VPD(a pci.Address) Fact {
-	name := path.Join("sys/bus/pci/devices", a.String(), "vpd")
-	return n.once(n.files, name, func() Fact {
-		inode, ok := n.inode(path.Dir(name))
-		if n.vpds == nil || !ok {
-			return n.readVPD(name)
-		}
-		return n.vpds.of(a, inode, func() Fact { return n.readVPD(name) })
-	})
-}
-
-func (n *Node) readVPD(name string) Fact {
-	data, err := n.fs.ReadAtMost(name, maxVPD)
-	seen := fact(name, printable(data), "read", err)
-	seen.Needs = "root"
-	return seen
-}
-
-// inode returns the inode of a directory, false if it is unknown.
-func (n *Node) inode(dir string) (uint64, bool) {
-	info, err := n.fs.Stat(dir)
-	if err != nil {
-		return 0, false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
-	return stat.Ino, true
-}
-
-// of returns what is kept of the function whose directory has the inode, or else what read
-// returns, which is kept unless it failed.
-func (v *VPDs) of(a pci.Address, inode uint64, read func() Fact) Fact {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	// The lock is held while the device is read: a second reader would only wait for the device itself.
-	if kept, ok := v.read[a]; ok && kept.inode == inode {
-		return kept.fact
-	}
-	fact := read()
-	if fact.OK() {
-		v.read[a] = keptVPD{inode: inode, fact: fact}
-	}
-	return fact
-}
-
-// printable returns text with each run of other bytes as one space.
-func printable(data []byte) string {
-	words := strings.FieldsFunc(string(data), func(r rune) bool { return r <= ' ' || r > '~' })
-	return strings.Join(words, " ")
+// ProductData returns that the vital product data of a function could not be read when the node was scanned.
+func (n *Node) ProductData(f *device.Function) Fact {
+	return Fact{Path: "/" + path.Join(sysfs.FunctionPath(f.Address), "vpd"), How: "read", Status: Denied, Err: f.Manager.Unread, Needs: "root"}
 }
 
 // Names of the files that the plugin writes below its run directory for the audit.
@@ -200,6 +123,7 @@ func NewBaseline(s *device.Snapshot) *Baseline {
 	b := &Baseline{BootID: s.Host.BootID, Functions: map[pci.Address]Registers{}}
 	for i := range s.Functions {
 		f := &s.Functions[i]
+		// VFs come and go during a boot, and the firmware has set nothing of them.
 		if f.VF != nil {
 			continue
 		}
@@ -227,7 +151,7 @@ func (n *Node) Baseline() (*Baseline, Fact) {
 		file.Status, file.Err, file.Value = Broken, fmt.Sprintf("decode: %v", err), ""
 		return nil, file
 	}
-	file.Value = fmt.Sprintf("boot %s, %d functions", b.BootID, len(b.Functions))
+	file.Value = "boot " + b.BootID + ", " + output.Count(len(b.Functions), "function")
 	if b.BootID != n.Snapshot.Host.BootID {
 		file.Status = Absent
 		return nil, file

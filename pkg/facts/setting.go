@@ -46,6 +46,7 @@ func (s *Setting) Next() (string, bool) {
 
 // Parameter returns a module's parameter.
 func (n *Node) Parameter(module, name string) Setting {
+	// sysfs has the module's name with underscores, whatever the name of its file.
 	s := Setting{Name: module + "." + name, Running: n.Read(path.Join("sys/module", strings.ReplaceAll(module, "-", "_"), "parameters", name))}
 	for _, file := range n.modprobeFiles() {
 		s.Configured = append(s.Configured, options(file, module, name)...)
@@ -188,6 +189,27 @@ func (n *Node) NextArguments(name string) []Argument {
 	return all
 }
 
+// NextBootsWithout returns the files by which a later boot is without an argument, each with its first command line: those
+// that the boot loader reads, or all of [Node.BootFiles] if it reads none that is known. There are none if no file could be read.
+func (n *Node) NextBootsWithout(name string) []Fact {
+	files := bootFiles{n}
+	loaded := kernelargs.AllSources(files).Loaded(files)
+	if len(loaded) == 0 {
+		if len(n.NextArguments(name)) > 0 {
+			return nil
+		}
+		return n.BootFiles()
+	}
+	var without []Fact
+	for _, file := range loaded {
+		has := func(l kernelargs.Line) bool { return len(kernelargs.Values(l.Value, name)) > 0 }
+		if !slices.ContainsFunc(file.Parts, has) {
+			without = append(without, Fact{Path: "/" + file.Path, Value: file.Parts[0].Value, How: "read"})
+		}
+	}
+	return without
+}
+
 func listArguments(line Fact, name string) []Argument {
 	var all []Argument
 	for _, value := range kernelargs.Values(line.Value, name) {
@@ -203,6 +225,7 @@ func (n *Node) Sysctl(name string) Setting {
 	for _, file := range n.sysctlFiles() {
 		for line := range strings.Lines(file.Value) {
 			key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+			// With "-" in front, systemd-sysctl ignores a failure to set it (sysctl.d(5)).
 			key = strings.TrimPrefix(strings.TrimSpace(key), "-")
 			if ok && strings.ReplaceAll(key, "/", ".") == name {
 				s.Configured = append(s.Configured, Fact{Path: file.Path, Value: strings.TrimSpace(value), How: "read"})
@@ -278,12 +301,17 @@ func (r *UdevRule) Assigned(key string) []string {
 	return values
 }
 
+// UdevDirs are the directories with udev's rules, the one that counts first in front (udev(7)).
+func UdevDirs() []string {
+	return []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/local/lib/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"}
+}
+
 // UdevRules returns the rules in force: a file hides those of its name in the
 // directories behind its own.
 func (n *Node) UdevRules() []UdevRule {
 	var rules []UdevRule
 	hidden := map[string]bool{}
-	for _, dir := range []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"} {
+	for _, dir := range UdevDirs() {
 		for _, file := range n.Glob(dir, "*.rules") {
 			name := path.Base(file.Path)
 			if !hidden[name] {

@@ -26,3 +26,18 @@ func TestModulesOptionsAreThoseThatModprobeGives(t *testing.T) {
 		t.Errorf("what is configured (-want +got):\n%s", diff)
 	}
 }
+
+func TestUdevRulesAreThoseOfAllDirectories(t *testing.T) {
+	n := tree(t, map[string]string{
+		"usr/lib/udev/rules.d/50-a.rules":       "KERNEL==\"vfio\", MODE=\"0666\"\n",
+		"usr/local/lib/udev/rules.d/50-a.rules": "KERNEL==\"vfio\", MODE=\"0600\"\n",
+		"usr/local/lib/udev/rules.d/60-b.rules": "KERNEL==\"iommu\", MODE=\"0660\"\n",
+	})
+	got := ""
+	for _, r := range n.UdevRules() {
+		got += r.File.Path + " " + r.Assigned("MODE")[0] + "\n"
+	}
+	if want := "/usr/local/lib/udev/rules.d/50-a.rules 0600\n/usr/local/lib/udev/rules.d/60-b.rules 0660\n"; got != want {
+		t.Errorf("got the rules\n%swant\n%s", got, want)
+	}
+}

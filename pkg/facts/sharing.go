@@ -39,6 +39,7 @@ func (n *Node) sharings() []Sharing {
 	}
 	var found []Sharing
 	for i, second := range history.Tenancies {
+		// A Prepare that was undone gave its tenant no device.
 		if second.From.Before(since) || second.Claim.Tenant == "" || second.Undone {
 			continue
 		}
@@ -69,6 +70,7 @@ func (n *Node) sinceConfig() (*History, time.Time) {
 		}
 		switch e := entry.Event; {
 		case e.Type != ledger.Start:
+		// Another config applied in between, so the times before it don't count.
 		case e.Config != digest:
 			since = time.Time{}
 		case since.IsZero():
@@ -101,7 +103,7 @@ func sharedDomain(s *device.Snapshot, made *plan.MadeDomains, a, b *ledger.Devic
 // sameFunction returns what is at the address of a function of the ledger now; nil if it is gone, or another device.
 func sameFunction(s *device.Snapshot, d *ledger.Device) *device.Function {
 	f, ok := s.Function(d.Address)
-	if !ok || d.Vendor != (pci.ID(0)) && (f.Vendor != d.Vendor || f.Device != d.Device) {
+	if !ok || d.Vendor != pci.ID(0) && (f.Vendor != d.Vendor || f.Device != d.Device) {
 		return nil
 	}
 	return f

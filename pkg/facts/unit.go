@@ -16,6 +16,8 @@ type Unit struct {
 	// start is the last ExecStart, unparsed.
 	start       string
 	environment map[string]string
+	// environmentFiles are those of EnvironmentFile.
+	environmentFiles []string
 }
 
 // unitDirs are the directories in which systemd looks for units (systemd.unit(5)), in the order of precedence.
@@ -36,7 +38,7 @@ func LoadUnit(node Tree, service string, without ...string) (*Unit, bool) {
 			return nil, false // a link to /dev/null, or to nothing
 		}
 		if file.OK() {
-			u.add(node, file.Path, file.Value)
+			u.add(file.Path, file.Value)
 			break
 		}
 	}
@@ -45,8 +47,14 @@ func LoadUnit(node Tree, service string, without ...string) (*Unit, bool) {
 	}
 	for _, name := range unitDropIns(node, service) {
 		if file := node.Read(name); file.OK() && !slices.Contains(without, name) {
-			u.add(node, name, file.Value)
+			u.add(name, file.Value)
 		}
+	}
+	// After all of Environment, wherever they are named: systemd reads them when it starts the service, and they override
+	// (systemd.exec(5)).
+	for _, name := range u.environmentFiles {
+		u.Files = append(u.Files, name)
+		u.set(environment(node, name))
 	}
 	return u, true
 }
@@ -73,8 +81,9 @@ func unitDropIns(node Tree, service string) []string {
 }
 
 // add reads one file on top of those before it.
-func (u *Unit) add(files FileReader, file, text string) {
+func (u *Unit) add(file, text string) {
 	u.Files = append(u.Files, file)
+	// A line that ends with a backslash is continued, and a space replaces both (systemd.syntax(7)).
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
@@ -86,11 +95,16 @@ func (u *Unit) add(files FileReader, file, text string) {
 		case "ExecStart":
 			u.start = value // an empty one clears the earlier ones
 		case "Environment":
+			if value == "" { // resets the list, as for each setting that is one
+				clear(u.environment)
+			}
 			u.set(Words(value))
 		case "EnvironmentFile":
-			name := strings.TrimPrefix(value, "-")
-			u.Files = append(u.Files, name)
-			u.set(environment(files, name))
+			if value == "" {
+				u.environmentFiles = nil
+				continue
+			}
+			u.environmentFiles = append(u.environmentFiles, strings.TrimPrefix(value, "-"))
 		}
 	}
 }
@@ -145,6 +159,8 @@ func (u *Unit) expand(word string) string {
 			return expanded.String()
 		}
 		value, set := u.environment[name]
+		// systemd expands an unset variable to nothing. Here it may be set in the service manager, which no file of the unit
+		// shows.
 		if !set {
 			value = "${" + name + "}"
 		}

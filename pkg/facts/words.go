@@ -49,6 +49,20 @@ func (t *PastTenancy) BeforeWords() string {
 	return "no reset since the earlier tenant is in the ledger"
 }
 
+// ProvidedWords says what was set for the function: "partition 3 (modules 1, 3)". It is empty if that was nothing.
+func (t *PastTenancy) ProvidedWords() string {
+	return strings.Join(ProvidedWords(t.Provided), ", ")
+}
+
+// ProvidedWords names values that were set for a function: "partition 3 (modules 1, 3)".
+func ProvidedWords(all []ledger.Provided) []string {
+	words := make([]string, len(all))
+	for i, p := range all {
+		words[i] = p.Name + " " + p.Value
+	}
+	return words
+}
+
 // PodNames returns the claim's pods: "namespace/name".
 func (t *PastTenancy) PodNames() []string {
 	names := make([]string, len(t.Pods))

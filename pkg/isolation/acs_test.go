@@ -172,7 +172,7 @@ func TestPeerToPeerFixRestoresTheRegister(t *testing.T) {
 	f, _ := s.Function(addr(t, gpuAt))
 	v := isolation.Judge(s, f)
 	if len(v.Reasons) != 1 {
-		t.Fatalf("reasons: %v", summary(v.Reasons))
+		t.Fatalf("reasons are %v, want one", summary(v.Reasons))
 	}
 	r := v.Reasons[0]
 	for _, want := range []string{rp, gpuAt, "ReqRedir, CmpltRedir, UpstreamFwd"} {
@@ -208,13 +208,13 @@ func TestSeparateNamesTheKernelArguments(t *testing.T) {
 			fix := isolation.Separate(&device.Snapshot{Functions: []device.Function{port, vf}}, &vf)
 			for _, word := range tt.want {
 				if !strings.Contains(fix, word) {
-					t.Errorf("%q does not say %q", fix, word)
+					t.Errorf("Separate = %q, want it to say %q", fix, word)
 				}
 			}
 			if value, ok := strings.CutPrefix(fix[max(0, strings.Index(fix, "pci=config_acs=")):], "pci="); ok {
 				value, _, _ = strings.Cut(value, "`")
 				if why := isolation.WeakensACS(value); why != "" {
-					t.Errorf("the argument %q %s", value, why)
+					t.Errorf("WeakensACS(%q) = %q, want \"\"", value, why)
 				}
 			}
 		})

@@ -106,7 +106,7 @@ func TestTranslatedRequestsMeet(t *testing.T) {
 	two := map[string]string{"0000:23:00.0": "a", "0000:24:00.0": "b"}
 	s := switchedPair(direct, direct)
 	if got := sharedDomains(t, s, two, isolation.TranslatedBypasses); got != nil {
-		t.Errorf("without ATS: %v", got)
+		t.Errorf("without ATS: shared domains are %v, want none", got)
 	}
 	f, _ := s.Function(addr(t, "0000:23:00.0"))
 	ats(true)(f)

@@ -106,6 +106,9 @@ func DomainAround(s *device.Snapshot, f *device.Function, kind DomainKind) (Excl
 	case NodeDomain:
 	case FabricDomain:
 		name, ok = f.Vendor.String(), f.Type == device.GPU || f.Type == device.GPUVF || f.IsNVSwitch()
+		if f.ManagesSwitches() { // those of NVIDIA's GPUs
+			name = pci.VendorNVIDIA.String()
+		}
 	default:
 		return ExclusiveDomain{}, false
 	}

@@ -90,18 +90,18 @@ func TestDomainAround(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, ok := tt.node.Function(addr(t, tt.function))
 			if !ok {
-				t.Fatalf("the node has no %s", tt.function)
+				t.Fatalf("the node has no %s, want it", tt.function)
 			}
 			var got []string
 			for _, kind := range isolation.DomainKinds() {
 				d, ok := isolation.DomainAround(tt.node, f, kind)
 				switch {
 				case !ok && d != isolation.ExclusiveDomain{}:
-					t.Errorf("no %s around it, and a domain: %+v", kind, d)
+					t.Errorf("DomainAround %s = %+v, false; want the zero value", kind, d)
 				case !ok:
 					got = append(got, "-")
 				case d.Kind != kind:
-					t.Errorf("%s is of kind %s", kind, d.Kind)
+					t.Errorf("DomainAround %s is of kind %s, want the same", kind, d.Kind)
 				default:
 					got = append(got, d.Name)
 				}
@@ -119,7 +119,7 @@ func TestDomainOfUnknownKind(t *testing.T) {
 	f, _ := s.Function(addr(t, "0000:23:00.0"))
 	for _, kind := range []isolation.DomainKind{"", "Socket", "switch"} {
 		if d, ok := isolation.DomainAround(s, f, kind); ok {
-			t.Errorf("%q is domain %+v", kind, d)
+			t.Errorf("DomainAround %q = %+v, want none", kind, d)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestSwitchWhosePortsAreUnknown(t *testing.T) {
 	f, _ := s.Function(addr(t, "0000:23:00.0"))
 	alone := node(*f)
 	if d, ok := isolation.DomainAround(alone, &alone.Functions[0], isolation.SwitchDomain); ok {
-		t.Errorf("the ports are not on the bus, and there is %+v", d)
+		t.Errorf("without the ports: DomainAround = %+v, want none", d)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestDomainKindsAreThoseOfTheAPI(t *testing.T) {
 		api = append(api, isolation.DomainKind(d))
 	}
 	if diff := cmp.Diff(api, isolation.DomainKinds()); diff != "" {
-		t.Errorf("kinds (-API +isolation):\n%s", diff)
+		t.Errorf("kinds (-want the API's +got isolation's):\n%s", diff)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestFunctionIsInTheDomainsOfAllItsSwitches(t *testing.T) {
 		for _, kind := range isolation.DomainKinds() {
 			d, ok := isolation.DomainAround(s, f, kind)
 			if all := isolation.DomainsAround(s, f, kind); ok != slices.Contains(all, d) || kind != isolation.SwitchDomain && len(all) > 1 {
-				t.Errorf("%s %s is in %v, around it is %v", kind, function, all, d)
+				t.Errorf("%s %s is in %v, want one domain, and %v among them", kind, function, all, d)
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package isolation
 
-import "github.com/kata-vfio/kata-vfio/pkg/rule"
+import (
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
 
 // FixAt is fixAt for tests.
 func FixAt(code rule.Code, placeholder, value string) string { return fixAt(code, placeholder, value) }
@@ -10,3 +13,16 @@ func ACSAtBootBy(value string) string { return acsAtBootBy(value) }
 
 // OtherSlotFix is otherSlotFix for tests.
 func OtherSlotFix(device string) string { return otherSlotFix(device) }
+
+// JudgeByEachMate is [Judge] with a look at each member of the group, suspect or not.
+func JudgeByEachMate(s *device.Snapshot, f *device.Function) Judgment {
+	k := NewJudger(s)
+	if g, ok := s.GroupWith(f); ok {
+		facts := k.facts(g)
+		facts.suspects = nil
+		for i := range facts.members {
+			facts.suspects = append(facts.suspects, i)
+		}
+	}
+	return k.Judge(f)
+}

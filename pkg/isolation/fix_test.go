@@ -33,11 +33,11 @@ func TestFixFitsTheMachine(t *testing.T) {
 			for _, code := range []rule.Code{rule.NoIOMMUGroup, rule.NoIOMMUMode, rule.NoInterruptRemapping} {
 				fix := isolation.FixOn(s, code)
 				if code == rule.NoIOMMUMode && !strings.Contains(fix, "enable_unsafe_noiommu_mode") {
-					t.Errorf("%q leaves no-IOMMU mode on", fix)
+					t.Errorf("FixOn %s = %q, want it to turn no-IOMMU mode off", code, fix)
 				}
 				for _, word := range row.never {
 					if strings.Contains(fix, word) {
-						t.Errorf("%s: %q says %q", code, fix, word)
+						t.Errorf("FixOn %s = %q, want it without %q", code, fix, word)
 					}
 				}
 			}

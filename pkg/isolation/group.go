@@ -3,6 +3,7 @@ package isolation
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,39 +77,68 @@ func (j *judging) viable() {
 	if j.group == nil {
 		return
 	}
-	var mates []string
-	for _, addr := range j.group.Members {
-		if addr == j.f.Address {
-			continue
+	g := j.known.facts(j.group)
+	self, listed := g.at[j.f.Address]
+	if !listed {
+		self = len(g.members)
+	}
+	// The evidence has each member but f itself, and room for what other checks see: for a large group, most of the work is to copy it.
+	const ofOthers = 16
+	j.v.Evidence = slices.Grow(j.v.Evidence, len(g.evidence)+ofOthers)
+	j.v.Evidence = append(append(j.v.Evidence, g.evidence[:self]...), g.evidence[min(self+1, len(g.evidence)):]...)
+	for _, i := range g.look(j.f) {
+		switch {
+		case i == self:
+		case g.members[i] == nil:
+			j.missingMate(j.group.Members[i], g.evidence[i])
+		default:
+			j.mate(g.members[i], g.evidence[i])
 		}
-		mate, ok := j.s.Function(addr)
-		if !ok {
-			j.missingMate(addr)
-			continue
-		}
-		j.mate(mate)
-		mates = append(mates, describe(mate))
 	}
 	for _, name := range j.group.Others {
 		j.otherMate(name)
 	}
-	if len(mates) > 0 {
-		j.note(rule.Verdict{
-			Code:     rule.GroupMates,
-			Text:     fmt.Sprintf("%s shares IOMMU group %d with %s", j.f.Address, j.group.Number, strings.Join(mates, ", ")),
-			Fix:      "nothing to do: all endpoints of the group go to the same VM or stay unused",
-			Evidence: j.saw(groupFile(j.group.Number, "devices"), joinAddresses(j.group.Members)),
-		})
+	j.sharesGroup(g, self)
+}
+
+// maxMates is how many of its group mates the note on a function names.
+const maxMates = 8
+
+// sharesGroup notes the mates of f, which is the member with the index self.
+func (j *judging) sharesGroup(g *groupFacts, self int) {
+	mates := len(g.known)
+	if self < len(g.members) {
+		mates--
 	}
+	if mates == 0 {
+		return
+	}
+	var names []string
+	for _, i := range g.known {
+		if i == self {
+			continue
+		}
+		if len(names) == maxMates {
+			names = append(names, fmt.Sprintf("%d more", mates-maxMates))
+			break
+		}
+		names = append(names, describe(g.members[i]))
+	}
+	j.note(rule.Verdict{
+		Code:     rule.GroupMates,
+		Text:     fmt.Sprintf("%s shares IOMMU group %d with %s", j.f.Address, j.group.Number, strings.Join(names, ", ")),
+		Fix:      "nothing to do: all endpoints of the group go to the same VM or stay unused",
+		Evidence: j.saw(groupFile(j.group.Number, "devices"), g.listed),
+	})
 }
 
 // missingMate refuses a group with a member that the scan did not see.
-func (j *judging) missingMate(addr pci.Address) {
+func (j *judging) missingMate(addr pci.Address, seen rule.Evidence) {
 	j.reason(rule.Verdict{
 		Code: rule.GroupNotViable, Culprit: new(addr),
 		Text:     fmt.Sprintf("%s is a member of IOMMU group %d but is not among this node's functions, so it can't be assigned with the group", addr, j.group.Number),
 		Fix:      "try again; if the problem remains, the function is only partly removed: `echo 1 > /sys/bus/pci/rescan`, or reboot",
-		Evidence: j.saw(groupFile(j.group.Number, "devices/"+addr.String()), "no such function"),
+		Evidence: []rule.Evidence{seen},
 	})
 }
 
@@ -123,10 +153,9 @@ func (j *judging) otherMate(name string) {
 	})
 }
 
-// mate checks one other member of the group.
-func (j *judging) mate(m *device.Function) {
-	driver := j.saw(attribute(m.Address, "driver"), orNone(m.Driver))
-	r := rule.Verdict{Code: rule.GroupNotViable, Culprit: new(m.Address), Evidence: driver}
+// mate checks one other member of the group. What it refuses must be a suspect: see [groupFacts].
+func (j *judging) mate(m *device.Function, driver rule.Evidence) {
+	r := rule.Verdict{Code: rule.GroupNotViable, Culprit: new(m.Address), Evidence: []rule.Evidence{driver}}
 	switch {
 	// A driver without driver_managed_dma takes the group's default domain when it binds (pci_dma_configure in
 	// drivers/pci/pci-driver.c). VFIO can't become the owner of the group while it is bound.

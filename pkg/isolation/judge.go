@@ -34,8 +34,9 @@ func (v *Judgment) Has(code rule.Code) bool { return rule.HasCode(v.Reasons, cod
 
 // judging collects the results of [Judge] for one function.
 type judging struct {
-	s *device.Snapshot
-	f *device.Function
+	s     *device.Snapshot
+	known *Judger
+	f     *device.Function
 	// group is nil when f has none.
 	group *device.Group
 	v     Judgment
@@ -44,10 +45,13 @@ type judging struct {
 // Judge returns the judgment on f. It is deterministic and uses only the snapshot of f. It answers whether a tenant's VM
 // with f and its [AssignmentSet] is isolated from the rest of the node. Package plan decides whether f is free.
 //
-// Unknown facts count as not isolated.
-func Judge(s *device.Snapshot, f *device.Function) Judgment {
-	j := &judging{s: s, f: f}
-	j.group, _ = s.GroupWith(f)
+// Unknown facts count as not isolated. For many functions of a snapshot, use a [Judger].
+func Judge(s *device.Snapshot, f *device.Function) Judgment { return NewJudger(s).Judge(f) }
+
+// Judge is the function of this name, for a function of the judger's snapshot.
+func (k *Judger) Judge(f *device.Function) Judgment {
+	j := &judging{s: k.s, known: k, f: f}
+	j.group, _ = k.s.GroupWith(f)
 	if f.IsBridge() {
 		j.bridge()
 		return j.sorted()

@@ -69,7 +69,7 @@ func runJudgeCases(t *testing.T, cases []judgeCase) {
 		t.Run(c.name, func(t *testing.T) {
 			f, ok := c.node.Function(addr(t, c.of))
 			if !ok {
-				t.Fatalf("no function %s in the node", c.of)
+				t.Fatalf("the node has no function %s, want it", c.of)
 			}
 			v := isolation.Judge(c.node, f)
 			if diff := cmp.Diff(c.reasons, summary(v.Reasons)); diff != "" {
@@ -79,11 +79,11 @@ func runJudgeCases(t *testing.T, cases []judgeCase) {
 				t.Errorf("notes (-want +got):\n%s", diff)
 			}
 			if v.Isolated != (len(c.reasons) == 0) {
-				t.Errorf("Isolated = %t with reasons %v", v.Isolated, c.reasons)
+				t.Errorf("Isolated = %t, want %t for reasons %v", v.Isolated, len(c.reasons) == 0, c.reasons)
 			}
 			checkWording(t, slices.Concat(v.Reasons, v.Notes))
 			if diff := cmp.Diff(v, isolation.Judge(c.node, f)); diff != "" {
-				t.Errorf("a second look differs:\n%s", diff)
+				t.Errorf("a second look differs (-want the first +got the second):\n%s", diff)
 			}
 		})
 	}
@@ -106,17 +106,17 @@ func checkWording(t *testing.T, reasons []rule.Verdict) {
 	t.Helper()
 	for _, r := range reasons {
 		if r.Text == "" || r.Fix == "" || len(r.Evidence) == 0 || r.Severity == "" {
-			t.Errorf("%s lacks text, fix, severity or evidence: %+v", r.Code, r)
+			t.Errorf("%s is %+v, want text, fix, severity and evidence", r.Code, r)
 		}
 		if r.Culprit != nil && !strings.Contains(r.Text, r.Culprit.String()) {
-			t.Errorf("%s does not name its culprit %s: %q", r.Code, r.Culprit, r.Text)
+			t.Errorf("text of %s is %q, want it to name the culprit %s", r.Code, r.Text, r.Culprit)
 		}
 		if strings.HasSuffix(r.Text, ".") || strings.Contains(r.Text+r.Fix, "%!") {
-			t.Errorf("%s: malformed text %q or fix %q", r.Code, r.Text, r.Fix)
+			t.Errorf("%s has text %q and fix %q, want well-formed ones, the text without a full stop", r.Code, r.Text, r.Fix)
 		}
 		for _, e := range r.Evidence {
 			if !strings.HasPrefix(e.Path, "/sys/") {
-				t.Errorf("%s: evidence path %q is not below /sys", r.Code, e.Path)
+				t.Errorf("%s has evidence of %q, want a path below /sys", r.Code, e.Path)
 			}
 		}
 	}
@@ -326,7 +326,7 @@ func TestReasonsTellWhatToDo(t *testing.T) {
 			f, _ := c.node.Function(addr(t, c.of))
 			v := isolation.Judge(c.node, f)
 			if !v.Has(c.code) {
-				t.Fatalf("no %s among %v", c.code, summary(v.Reasons))
+				t.Fatalf("reasons are %v, want %s among them", summary(v.Reasons), c.code)
 			}
 			for _, r := range v.Reasons {
 				if r.Code != c.code {
@@ -394,7 +394,7 @@ func TestJudgeFunctionsBeyondTheEighth(t *testing.T) {
 		s := card(0)
 		f, _ := s.Function(addr(t, text))
 		if v := isolation.Judge(s, f); !v.Has(rule.PeerToPeerPossible) {
-			t.Errorf("%s, whose ACS is off as that of its card's other functions: %+v", text, v.Reasons)
+			t.Errorf("%s, whose ACS is off as that of its card's other functions: reasons are %+v, want %s", text, v.Reasons, rule.PeerToPeerPossible)
 		}
 		bypasses := isolation.Bypasses(s, f)
 		if len(bypasses) != 1 || bypasses[0].Domain.String() != "device 0000:21:00.0" {
@@ -403,7 +403,7 @@ func TestJudgeFunctionsBeyondTheEighth(t *testing.T) {
 		s = card(fullACS)
 		f, _ = s.Function(addr(t, text))
 		if v := isolation.Judge(s, f); !v.Isolated || isolation.ReadACS(s, f) != isolation.ACSOn {
-			t.Errorf("%s with its ACS on: %+v", text, v.Reasons)
+			t.Errorf("%s with its ACS on: reasons are %+v, want it isolated", text, v.Reasons)
 		}
 	}
 }
@@ -461,7 +461,7 @@ func TestJudgeBesideAnEndpointOfABridgesClass(t *testing.T) {
 			s := twoBelow(c.second)
 			f, _ := s.Function(addr(t, "0000:22:00.0"))
 			if v := isolation.Judge(s, f); v.Has(rule.PeerToPeerPossible) != c.peer || v.Isolated == c.peer {
-				t.Errorf("the GPU beside it: %+v", v.Reasons)
+				t.Errorf("the GPU beside it: reasons are %+v, want %s: %t", v.Reasons, rule.PeerToPeerPossible, c.peer)
 			}
 		})
 	}
@@ -480,17 +480,17 @@ func TestJudgeNVSwitchInAGPUsGroup(t *testing.T) {
 	f, _ := s.Function(addr(t, gpuAt))
 	v := isolation.Judge(s, f)
 	if len(v.Reasons) != 1 || v.Reasons[0].Code != rule.GroupNotViable || strings.Contains(v.Reasons[0].Fix, "unbind") || !strings.Contains(v.Reasons[0].Fix, "ACS") {
-		t.Errorf("a GPU beside an NVSwitch of the host: %+v", v.Reasons)
+		t.Errorf("a GPU beside an NVSwitch of the host: reasons are %+v, want %s alone, fixed by ACS", v.Reasons, rule.GroupNotViable)
 	}
 	second, _ := s.Function(addr(t, "0000:22:00.0"))
 	if v := isolation.Judge(s, second); !v.Isolated {
-		t.Errorf("the NVSwitch: %+v", v.Reasons)
+		t.Errorf("the NVSwitch: reasons are %+v, want it isolated", v.Reasons)
 	}
 	for _, driver := range []string{"", "vfio-pci"} {
 		s := inSwitchesGroup(driver)
 		f, _ := s.Function(addr(t, gpuAt))
 		if v := isolation.Judge(s, f); !v.Isolated {
-			t.Errorf("a GPU beside an NVSwitch on driver %q: %+v", driver, v.Reasons)
+			t.Errorf("a GPU beside an NVSwitch on driver %q: reasons are %+v, want it isolated", driver, v.Reasons)
 		}
 		if set := isolation.AssignmentSet(s, f); len(set) != 2 {
 			t.Errorf("%d functions are assigned with the GPU, want the NVSwitch too", len(set))
@@ -510,17 +510,21 @@ func TestFixOfAFunctionThatDoesNotAnswer(t *testing.T) {
 	}{
 		"no answer": {
 			plainGPU(dead), "configuration space of " + gpuAt + " reads all ones: the function does not answer",
-			[]string{"check its power and seating"}, "D3cold",
+			[]string{"check its power and seating"},
+			"D3cold",
 		},
 		"in D3cold": {
 			plainGPU(cold), gpuAt + " is in D3cold and does not come back: configuration space reads all ones",
 			[]string{
 				"`echo 0 | tee " + attributes + gpuAt + "/d3cold_allowed " + attributes + rp + "/d3cold_allowed`", "`vfio_pci.disable_idle_d3=1`", "power-cycle the node",
-			}, "seating",
+			},
+			"seating",
 		},
 		"in D3cold on a root bus": {
-			[]device.Function{gpu(gpuAt, 2, cold)}, gpuAt + " is in D3cold and does not come back: configuration space reads all ones",
-			[]string{"`echo 0 | tee " + attributes + gpuAt + "/d3cold_allowed`"}, "seating",
+			[]device.Function{gpu(gpuAt, 2, cold)},
+			gpuAt + " is in D3cold and does not come back: configuration space reads all ones",
+			[]string{"`echo 0 | tee " + attributes + gpuAt + "/d3cold_allowed`"},
+			"seating",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -537,7 +541,7 @@ func TestFixOfAFunctionThatDoesNotAnswer(t *testing.T) {
 				}
 			}
 			if strings.Contains(reasons[i].Fix, tt.never) {
-				t.Errorf("fix %q says %q", reasons[i].Fix, tt.never)
+				t.Errorf("fix is %q, want it without %q", reasons[i].Fix, tt.never)
 			}
 		})
 	}

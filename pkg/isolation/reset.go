@@ -35,16 +35,36 @@ type Reset struct {
 	Set []pci.Address `json:"set"`
 }
 
+// Weak is the word for a reset of which nobody says that it clears the function's memory, in place of the method that a vendor vouches for.
+const Weak = "weak"
+
+// IsWeak reports whether nobody says that a reset by the method clears the memory of a vendor's function, a VF or not: a power cycle need
+// not clear it, and NVIDIA publishes nothing on the FLR of the VFs of its GPUs, nor on the end of a vGPU.
+func IsWeak(vendor pci.ID, vf bool, method string) bool {
+	return method == PM || vf && vendor == pci.VendorNVIDIA
+}
+
+// Word returns how users read the reset of f: the kernel's method, or [Weak] for a VF whose method says more than its vendor does.
+func (r *Reset) Word(f *device.Function) string {
+	if r.Method != PM && IsWeak(f.Vendor, f.VF != nil, r.Method) {
+		return Weak
+	}
+	return r.Method
+}
+
 // Resets returns the methods that reset f and no function outside its [AssignmentSet], best first: device-specific and
 // firmware resets, function level resets, bus resets, and last the power cycle "pm", which need not clear device memory
 // (the kernel tries pm before bus: pci_reset_fn_methods in drivers/pci/pci.c). It omits methods that the operator
 // removed from reset_method. Nil means none.
 //
 // VFs of f do not count: taking a PF removes them.
-func Resets(s *device.Snapshot, f *device.Function) []Reset {
+func Resets(s *device.Snapshot, f *device.Function) []Reset { return NewJudger(s).Resets(f) }
+
+// Resets is the function of this name, for a function of the judger's snapshot.
+func (k *Judger) Resets(f *device.Function) []Reset {
 	var resets []Reset
 	for _, method := range []string{DeviceSpecific, ACPI, FLR, AFFLR, Bus, CXLBus, HotReset, PM} {
-		if set, ok := resetSet(s, f, method); ok {
+		if set, ok := k.resetSet(f, method); ok {
 			resets = append(resets, Reset{Method: method, Set: set})
 		}
 	}
@@ -52,15 +72,15 @@ func Resets(s *device.Snapshot, f *device.Function) []Reset {
 }
 
 // resetSet returns the functions that a reset of f by the method touches, and false if the method is unavailable.
-func resetSet(s *device.Snapshot, f *device.Function, method string) ([]pci.Address, bool) {
+func (k *Judger) resetSet(f *device.Function, method string) ([]pci.Address, bool) {
 	switch method {
 	case HotReset:
-		return hotResetSet(s, f)
+		return k.hotResetSet(f)
 	// The kernel fills reset_method when it adds the function (pci_init_reset_methods), before later functions of the
 	// same bus exist. So "bus" can be listed for function 0 of a device with more functions, and such a reset fails
 	// with ENOTTY.
 	case Bus, CXLBus:
-		return []pci.Address{f.Address}, f.CanReset(method) && len(sharers(s, f)) <= 1
+		return []pci.Address{f.Address}, f.CanReset(method) && len(sharers(k.s, f)) <= 1
 	}
 	return []pci.Address{f.Address}, f.CanReset(method)
 }
@@ -69,18 +89,22 @@ func resetSet(s *device.Snapshot, f *device.Function, method string) ([]pci.Addr
 // all must be taken, and there must be no bridge among them (vfio_pci_dev_set_resettable in
 // drivers/vfio/pci/vfio_pci_core.c). A function that is alone on its bus has "bus" in reset_method if its bridge can
 // reset it at all.
-func hotResetSet(s *device.Snapshot, f *device.Function) ([]pci.Address, bool) {
-	set := listAddresses(sharers(s, f))
+func (k *Judger) hotResetSet(f *device.Function) ([]pci.Address, bool) {
+	set := listAddresses(sharers(k.s, f))
 	if len(set) < 2 {
 		return nil, false
 	}
-	taken := listAddresses(AssignmentSet(s, f))
-	for _, addr := range set {
-		if _, ok := slices.BinarySearchFunc(taken, addr, pci.Address.Compare); !ok { // a bus may have hundreds
-			return nil, false
-		}
+	taken, _ := k.AssignmentSet(f)
+	if slices.ContainsFunc(set, func(a pci.Address) bool { return !includes(taken, a) }) {
+		return nil, false
 	}
 	return set, true
+}
+
+// includes reports whether an assignment set has an address. It may have hundreds, and each of them may ask.
+func includes(set []*device.Function, addr pci.Address) bool {
+	_, ok := slices.BinarySearchFunc(set, addr, func(f *device.Function, a pci.Address) int { return f.Address.Compare(a) })
+	return ok
 }
 
 // sharers returns the functions below the bridge right above f, by address, with f and without f's own VFs. It returns
@@ -93,9 +117,7 @@ func sharers(s *device.Snapshot, f *device.Function) []*device.Function {
 		return nil
 	}
 	bridge := f.Upstream[len(f.Upstream)-1]
-	self, _ := slices.BinarySearchFunc(s.Functions, f.Address, func(g device.Function, a pci.Address) int {
-		return g.Address.Compare(a)
-	})
+	self, _ := device.Index(s.Functions, f.Address)
 	// The run is found by stepping outward from f, because a scan of all functions for each of hundreds of VFs is
 	// quadratic.
 	first, end := self, self
@@ -118,7 +140,7 @@ func sharers(s *device.Snapshot, f *device.Function) []*device.Function {
 func (j *judging) resettable() {
 	offered := strings.Join(j.f.ResetMethods, " ")
 	seen := j.saw(attribute(j.f.Address, "reset_method"), offered)
-	resets := Resets(j.s, j.f)
+	resets := j.known.Resets(j.f)
 	if len(resets) == 0 {
 		j.reason(j.noReset(seen))
 		return
@@ -156,9 +178,9 @@ func (j *judging) noReset(seen []rule.Evidence) rule.Verdict {
 		r.Fix = "use Linux 5.15 or newer"
 		return r
 	}
-	taken := listAddresses(AssignmentSet(j.s, j.f))
+	taken, _ := j.known.AssignmentSet(j.f)
 	for _, other := range sharers(j.s, j.f) {
-		if !slices.Contains(taken, other.Address) {
+		if !includes(taken, other.Address) {
 			r.Culprit = new(other.Address)
 			r.Text = fmt.Sprintf("%s has no reset method for itself, and a reset of its bus would also reset %s, which is not assigned with it", j.f.Address, describe(other))
 			r.Fix = "use a device with FLR, or move one of the two to another slot"

@@ -77,7 +77,7 @@ func TestResets(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, ok := c.node.Function(addr(t, c.of))
 			if !ok {
-				t.Fatalf("no function %s", c.of)
+				t.Fatalf("the node has no function %s, want it", c.of)
 			}
 			var got []string
 			for _, r := range isolation.Resets(c.node, f) {
@@ -142,7 +142,7 @@ func TestTaken(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, ok := c.node.Function(addr(t, c.of))
 			if !ok {
-				t.Fatalf("no function %s", c.of)
+				t.Fatalf("the node has no function %s, want it", c.of)
 			}
 			var got []pci.Address
 			for _, g := range isolation.AssignmentSet(c.node, f) {
@@ -249,7 +249,7 @@ func FuzzFingerprintOf(f *testing.F) {
 			return
 		}
 		if why := isolation.Compare(fp, fp); why != "" {
-			t.Errorf("a space differs from itself: %s", why)
+			t.Errorf("Compare of a space with itself = %q, want \"\"", why)
 		}
 	})
 }
@@ -269,11 +269,37 @@ func TestKernelThatShowsNoResetMethods(t *testing.T) {
 				continue
 			}
 			if said := strings.Contains(r.Text, "Linux "+release+" does not show them") && r.Fix == "use Linux 5.15 or newer"; said != older {
-				t.Errorf("Linux %q: %s; fix: %s", release, r.Text, r.Fix)
+				t.Errorf("Linux %q: text is %q and fix %q, want a newer Linux as the fix: %t", release, r.Text, r.Fix, older)
 			}
 		}
 		if !v.Has(rule.NoReset) {
-			t.Errorf("Linux %q: %+v", release, v.Reasons)
+			t.Errorf("Linux %q: reasons are %+v, want %s", release, v.Reasons, rule.NoReset)
+		}
+	}
+}
+
+// TestWeakResets: a method that nobody vouches for is not shown as one that somebody does.
+func TestWeakResets(t *testing.T) {
+	pf, amd := &device.VF{PF: addr(t, gpuAt)}, pci.ID(0x1002)
+	for name, c := range map[string]struct {
+		of     device.Function
+		method string
+		weak   bool
+		word   string
+	}{
+		"a whole GPU":        {device.Function{Vendor: pci.VendorNVIDIA}, isolation.FLR, false, "flr"},
+		"a vGPU":             {device.Function{Vendor: pci.VendorNVIDIA, VF: pf}, isolation.FLR, true, "weak"},
+		"a slice of Intel":   {device.Function{Vendor: pci.VendorIntel, VF: pf}, isolation.FLR, false, "flr"},
+		"a slice of AMD":     {device.Function{Vendor: amd, VF: pf}, isolation.FLR, false, "flr"},
+		"a power cycle":      {device.Function{Vendor: amd}, isolation.PM, true, "pm"},
+		"one of a vGPU's VF": {device.Function{Vendor: pci.VendorNVIDIA, VF: pf}, isolation.PM, true, "pm"},
+	} {
+		r := isolation.Reset{Method: c.method}
+		if got := isolation.IsWeak(c.of.Vendor, c.of.VF != nil, c.method); got != c.weak {
+			t.Errorf("%s: weak is %t, want %t", name, got, c.weak)
+		}
+		if got := r.Word(&c.of); got != c.word {
+			t.Errorf("%s: the word is %q, want %q", name, got, c.word)
 		}
 	}
 }

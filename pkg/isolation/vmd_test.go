@@ -14,7 +14,7 @@ func TestFunctionBehindVMDIsSeparatedByTheFirmware(t *testing.T) {
 	for domain, vmd := range map[uint32]bool{0x10000: true, 0xffff: false, 0: false} {
 		f := &device.Function{Address: pci.Address{Domain: domain, Bus: 1}}
 		if got := isolation.Separate(&device.Snapshot{}, f); strings.Contains(got, "disable VMD") != vmd {
-			t.Errorf("domain %x: %s", domain, got)
+			t.Errorf("domain %x: Separate = %q, want VMD in it: %t", domain, got, vmd)
 		}
 	}
 }

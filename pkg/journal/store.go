@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,9 +28,11 @@ type Store struct {
 
 // cached is a decoded file.
 type cached struct {
-	file   version
+	data   []byte
 	record *Record
 	err    error
+	// file is the version that has the data; zero if a look at the file does not tell, because it is young.
+	file version
 }
 
 // FileError is the error for a record file that can't be used. It matches [ErrDamaged] or [ErrNewer] if that is the
@@ -209,13 +212,13 @@ func (s *Store) sweep(id string) error {
 	return errors.Join(errs...)
 }
 
-// read returns the record in path, decoding it only when the file is not the
-// one seen last.
+// read returns the record in path. It reads the file only if it may not be the one seen last, and decodes it only if
+// its content differs: of claims that begin at once, each reads the records of all others.
 func (s *Store) read(path string) (*Record, error) {
 	s.mu.Lock()
 	c, ok := s.cache[path]
 	s.mu.Unlock()
-	if ok && c.file.isAt(path) {
+	if ok && c.file != (version{}) && c.file.isAt(path) {
 		return c.record, c.err
 	}
 	data, file, err := content(path)
@@ -223,19 +226,23 @@ func (s *Store) read(path string) (*Record, error) {
 		s.uncache(path)
 		return nil, &FileError{Path: path, Err: err}
 	}
-	c = cached{file: file}
-	if c.record, err = DecodeFile(filepath.Base(path), data); err != nil {
-		c.err = &FileError{Path: path, Err: err}
+	if !ok || !bytes.Equal(c.data, data) {
+		c = cached{data: data}
+		if c.record, err = DecodeFile(filepath.Base(path), data); err != nil {
+			c.err = &FileError{Path: path, Err: err}
+		}
 	}
+	c.file = version{}
 	if time.Since(file.written) > settled {
-		s.mu.Lock()
-		s.cache[path] = c
-		s.mu.Unlock()
+		c.file = file
 	}
+	s.mu.Lock()
+	s.cache[path] = c
+	s.mu.Unlock()
 	return c.record, c.err
 }
 
-// settled is the age from which a file is cached. A younger one may have a successor with the same size, time and inode
+// settled is the age from which a file is known by its version. A younger one may have a successor with the same size, time and inode
 // number: file systems reuse these numbers, and their times can be as coarse as a second.
 const settled = 2 * time.Second
 

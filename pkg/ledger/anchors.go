@@ -136,7 +136,7 @@ func (o *object) ofPlugins(where string) []Anchor {
 			continue
 		}
 		for _, a := range FindCheckpoints(d.Data) {
-			if a.Checkpoint.Origin == OriginPrefix+node {
+			if a.Origin == OriginPrefix+node {
 				anchors = append(anchors, a)
 			}
 		}

@@ -154,12 +154,12 @@ func ProveConsistency(fsys fs.FS, earlier Anchor) (*Proof, error) {
 		return nil, err
 	}
 	p := &Proof{Version: Version, Key: t.key, Earlier: earlier.Signed, Checkpoint: t.signed}
-	if earlier.Checkpoint.Size > t.size {
-		return nil, fmt.Errorf("%w: it has %d events, and the ledger has %d: the last events were cut off, or an older copy was restored", ErrForeign, earlier.Checkpoint.Size, t.size)
+	if earlier.Size > t.size {
+		return nil, fmt.Errorf("%w: it has the size %d, and the ledger %d: the last events were cut off, or an older copy was restored", ErrForeign, earlier.Size, t.size)
 	}
-	if earlier.Checkpoint.Size > 0 {
-		if p.Hashes, err = tlog.ProveTree(t.size, earlier.Checkpoint.Size, t); err != nil {
-			return nil, fmt.Errorf("prove consistency with size %d: %w", earlier.Checkpoint.Size, err)
+	if earlier.Size > 0 {
+		if p.Hashes, err = tlog.ProveTree(t.size, earlier.Size, t); err != nil {
+			return nil, fmt.Errorf("prove consistency with size %d: %w", earlier.Size, err)
 		}
 	}
 	// Hashes can be computed for any two sizes. Only the check compares the earlier root with this history.
@@ -237,7 +237,7 @@ func (p *Proof) checkEarlier(c Checkpoint, v note.Verifier) error {
 		if earlier.Size == 0 && earlier.Root == (Chain{}).Root() {
 			return nil
 		}
-		return fmt.Errorf("the earlier checkpoint has %d events, the later one %d", earlier.Size, c.Size)
+		return fmt.Errorf("the earlier checkpoint has the size %d, the later one %d", earlier.Size, c.Size)
 	}
 	if err := tlog.CheckTree(p.Hashes, c.Size, c.Root, earlier.Size, earlier.Root); err != nil {
 		return fmt.Errorf("the checkpoints belong to different histories: %w", err)

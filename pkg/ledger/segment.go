@@ -267,13 +267,13 @@ func (w *walk) take(line []byte) (err error) {
 func (w *walk) agrees(at Checkpoint) error {
 	switch {
 	case at.Size != w.chain.Size:
-		return fmt.Errorf("checkpoint of %d events is after event %d", at.Size, w.chain.Size)
+		return fmt.Errorf("checkpoint of size %d is after event %d", at.Size, w.chain.Size)
 	case at.Root != w.chain.Root():
 		return fmt.Errorf("these events are not the ones that were signed: one of the last %d was changed", len(w.events))
 	case w.more:
 		return errors.New("checkpoint is in the middle of a write")
 	case len(w.events) == 0:
-		return fmt.Errorf("checkpoint of %d events is here twice", at.Size)
+		return fmt.Errorf("checkpoint of size %d is here twice", at.Size)
 	}
 	return nil
 }

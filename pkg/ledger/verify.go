@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Kind is the kind of a fault of the ledger. Kinds are stable for machines.
+// Kind is the kind of a fault of the ledger, one of the codes that `kata-vfio-audit explain` knows. Kinds are stable for machines.
 type Kind string
 
 // Kinds of problems.
@@ -164,7 +164,7 @@ func trimNewline(data []byte) []byte {
 // anchors keeps the anchors of this ledger whose signature is valid.
 func (c *check) anchors(all []Anchor) {
 	for _, a := range all {
-		if a.Checkpoint.Origin != c.r.Origin {
+		if a.Origin != c.r.Origin {
 			c.r.Others++
 			continue
 		}
@@ -176,14 +176,14 @@ func (c *check) anchors(all []Anchor) {
 		}
 		c.r.Anchors++
 		if err != nil {
-			c.problem(Problem{Kind: ForeignKey, Seq: a.Checkpoint.Size - 1, What: fmt.Sprintf(
-				"the ledger's key did not sign an anchor of size %d: the anchor is another node's, or the ledger was signed again with another key", a.Checkpoint.Size)})
+			c.problem(Problem{Kind: ForeignKey, Seq: a.Size - 1, What: fmt.Sprintf(
+				"the ledger's key did not sign an anchor of size %d: the anchor is another node's, or the ledger was signed again with another key", a.Size)})
 			continue
 		}
-		c.roots[a.Checkpoint.Size] = append(c.roots[a.Checkpoint.Size], a)
+		c.roots[a.Size] = append(c.roots[a.Size], a)
 	}
 	if n := len(trusted(all)); n > 0 && c.r.Anchors == 0 {
-		c.problem(Problem{Kind: NoAnchor, Seq: -1, What: fmt.Sprintf("none of the %d anchors belongs to %s", n, c.r.Origin)})
+		c.problem(Problem{Kind: NoAnchor, Seq: -1, What: fmt.Sprintf("none of the anchors that were given (%d) belongs to %s", n, c.r.Origin)})
 	}
 }
 
@@ -274,12 +274,12 @@ func (c *check) compare() {
 	delete(c.roots, c.chain.Size)
 	root := c.chain.Root()
 	for _, a := range anchors {
-		if a.Checkpoint.Root != root {
-			c.problem(Problem{Kind: Rewritten, Seq: a.Checkpoint.Size - 1, What: fmt.Sprintf(
-				"an anchor shows that the first %d events were different: they were rewritten after the anchor was made", a.Checkpoint.Size)})
+		if a.Root != root {
+			c.problem(Problem{Kind: Rewritten, Seq: a.Size - 1, What: fmt.Sprintf(
+				"an anchor of size %d shows that events before it were different: they were rewritten after the anchor was made", a.Size)})
 			continue
 		}
-		c.r.Anchored = max(c.r.Anchored, a.Checkpoint.Size)
+		c.r.Anchored = max(c.r.Anchored, a.Size)
 	}
 }
 
@@ -304,10 +304,10 @@ func (c *check) cutOff() {
 	for _, size := range sizes {
 		if size > c.chain.Size {
 			c.problem(Problem{Kind: Truncated, Seq: c.chain.Size, What: fmt.Sprintf(
-				"an anchor has %d events, and the ledger has %d: the last events were cut off, or an older copy was restored", size, c.chain.Size)})
+				"an anchor has the size %d, and the ledger %d: the last events were cut off, or an older copy was restored", size, c.chain.Size)})
 			continue
 		}
-		c.problem(Problem{Kind: Damaged, Seq: size - 1, What: fmt.Sprintf("an anchor of %d events can't be compared: these events are missing or damaged", size)})
+		c.problem(Problem{Kind: Damaged, Seq: size - 1, What: fmt.Sprintf("an anchor of size %d can't be compared: events before it are missing or damaged", size)})
 	}
 }
 
@@ -362,9 +362,9 @@ func (c *check) strangers(all []Anchor) {
 		return
 	}
 	c.r.Anchors = len(all)
-	largest := slices.MaxFunc(all, func(a, b Anchor) int { return int(min(max(a.Checkpoint.Size-b.Checkpoint.Size, -1), 1)) })
+	largest := slices.MaxFunc(all, func(a, b Anchor) int { return int(min(max(a.Size-b.Size, -1), 1)) })
 	c.problem(Problem{Kind: Truncated, Seq: 0, What: fmt.Sprintf(
-		"%d anchors were given, one of %d events of %s, but there are no events and no key that proves their origin", len(all), largest.Checkpoint.Size, largest.Checkpoint.Origin)})
+		"anchors were given (%d, one of size %d of %s), but there are no events and no key that proves their origin", len(all), largest.Size, largest.Origin)})
 }
 
 // leftovers returns the names of the ledger's files other than events.

@@ -59,18 +59,21 @@ type Linter struct {
 	report    Report
 }
 
-// Add reads a file with any number of YAML or JSON documents.
-func (l *Linter) Add(name string, text []byte) {
+// Add reads a file with any number of YAML or JSON documents, and returns their number, with those that can't be read.
+func (l *Linter) Add(name string, text []byte) (documents int) {
 	for n, part := range split(text) {
 		d, err := parse(part)
 		switch {
 		case err != nil:
+			documents++
 			l.report.Problems = append(l.report.Problems, Problem{File: name, Document: n + 1, Line: cmp.Or(err.Line, part.line), Field: err.Path, Text: err.Text})
 		case d != nil:
 			d.file, d.number = name, n+1
 			l.documents = append(l.documents, d)
+			documents++
 		}
 	}
+	return documents
 }
 
 // Report judges the documents.
@@ -85,6 +88,7 @@ func (l *Linter) Report(ctx context.Context) (*Report, error) {
 		l.report.Checked += min(len(found), 1)
 		subjects = append(subjects, found...)
 	}
+	// All classes come first, because a claim may be in a file before its class.
 	for _, s := range subjects {
 		if class, ok := s.object.(*resourceapi.DeviceClass); ok {
 			l.Classes = append(l.Classes, class)
@@ -95,6 +99,7 @@ func (l *Linter) Report(ctx context.Context) (*Report, error) {
 			return nil, fmt.Errorf("%s, document %d: %w", s.in.file, s.in.number, err)
 		}
 	}
+	// In JSON, no problems are an empty list and not null.
 	l.report.Problems = append([]Problem{}, l.report.Problems...)
 	slices.SortStableFunc(l.report.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Document, b.Document), cmp.Compare(a.Line, b.Line))
@@ -105,7 +110,7 @@ func (l *Linter) Report(ctx context.Context) (*Report, error) {
 // judge adds the problems of an object. Where the plugin's reader and a policy refuse for one reason, it says so once: the reader names
 // the field.
 func (l *Linter) judge(ctx context.Context, s *subject) error {
-	found := append(s.misfits, parameters(s)...)
+	found := slices.Concat(s.misfits, parameters(s))
 	found = append(found, l.unknownClasses(s)...)
 	found = append(found, unusedClaims(s)...)
 	refused, err := l.Policies.refusals(ctx, s.object, l.namespace(), l.Classes)

@@ -131,11 +131,7 @@ func (p *Policies) refusals(ctx context.Context, object runtime.Object, namespac
 		if !applies {
 			continue
 		}
-		parameters, err := one.parameters(classes)
-		if err != nil {
-			return nil, err
-		}
-		for _, parameter := range parameters {
+		for _, parameter := range one.parameters(classes) {
 			found, err := one.refusals(ctx, &request{object, namespace, parameter})
 			if err != nil {
 				return nil, fmt.Errorf("ask policy %s: %w", one.object.Name, err)
@@ -186,18 +182,18 @@ type compiled struct{ conditions, messages celpolicy.ConditionEvaluator }
 
 // parameters are the objects with each of which the policy is asked: none, as nil, or the DeviceClasses. What other policies are given is
 // in the cluster only: they are not asked.
-func (p *policy) parameters(classes []*resourceapi.DeviceClass) ([]runtime.Object, error) {
+func (p *policy) parameters(classes []*resourceapi.DeviceClass) []runtime.Object {
 	switch kind := p.object.Spec.ParamKind; {
 	case kind == nil:
-		return []runtime.Object{nil}, nil
+		return []runtime.Object{nil}
 	case kind.Kind == "DeviceClass":
 		all := make([]runtime.Object, len(classes))
 		for i := range classes {
 			all[i] = classes[i]
 		}
-		return all, nil
+		return all
 	}
-	return nil, nil
+	return nil
 }
 
 // expression is one of a policy's, with the type that the API server wants of it.
@@ -227,6 +223,7 @@ func (p *policy) compile() (*compiled, error) {
 	}
 	var conditions, messages []celpolicy.ExpressionAccessor
 	for _, c := range spec.MatchConditions {
+		// A match condition has no message. Both lists have the same indexes.
 		conditions, messages = append(conditions, expression{"", c.Expression, cel.BoolType}), append(messages, nil)
 	}
 	for _, v := range spec.Validations {
@@ -319,6 +316,7 @@ func (p *policy) fault(validation int, result, message celpolicy.EvaluationResul
 // kindOf returns the kind and the resource of an object.
 func kindOf(object runtime.Object) (schema.GroupVersionKind, schema.GroupVersionResource) {
 	of := func(v schema.GroupVersion, kind string) (schema.GroupVersionKind, schema.GroupVersionResource) {
+		// A plural with an s, as all kinds here have it but DeviceClass.
 		return v.WithKind(kind), v.WithResource(strings.ToLower(kind) + "s")
 	}
 	switch object.(type) {

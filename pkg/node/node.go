@@ -39,8 +39,8 @@ const undoLimit = 20 * time.Second
 // VM to end and reset its devices.
 const recoverLimit = time.Minute
 
-// NodeConfig says where a node's files lie and how long to wait for it.
-type NodeConfig struct {
+// Config says where a node's files lie and how long to wait for it.
+type Config struct {
 	// Root is the node's root: a directory that holds sys, proc, dev, lib, run
 	// and var; "/" on the node itself.
 	Root string
@@ -109,30 +109,30 @@ type Node struct {
 }
 
 // Records returns the journal for reading; it makes nothing.
-func (c *NodeConfig) Records() *journal.Store {
+func (c *Config) Records() *journal.Store {
 	return journal.OpenReadOnly(c.JournalDir())
 }
 
 // JournalDir is the directory of the journal, by its path here.
-func (c *NodeConfig) JournalDir() string { return filepath.Join(c.Root, c.StateDir, "journal") }
+func (c *Config) JournalDir() string { return filepath.Join(c.Root, c.StateDir, "journal") }
 
 // Reserves keep room on the disks of the journal and the ledger.
-func (c *NodeConfig) Reserves() journal.Reserves {
+func (c *Config) Reserves() journal.Reserves {
 	return journal.Reserves{Dirs: []string{filepath.Join(c.Root, c.StateDir), c.LedgerDir()}}
 }
 
 // RunPath is where the locks' parent is, by its path here.
-func (c *NodeConfig) RunPath() string { return filepath.Join(c.Root, c.RunDir) }
+func (c *Config) RunPath() string { return filepath.Join(c.Root, c.RunDir) }
 
 // LedgerDir is the directory of the ledger, by its path here.
-func (c *NodeConfig) LedgerDir() string {
+func (c *Config) LedgerDir() string {
 	return filepath.Join(c.Root, cmp.Or(c.Ledger.Dir, filepath.Join(c.StateDir, "ledger")))
 }
 
 // history returns the node's ledger. It is opened by its first event, so that a
 // node whose ledger can't be written takes devices back no further than is safe,
 // and says why.
-func (c *NodeConfig) history(fs *sysfs.FS) *writer.Writer {
+func (c *Config) history(fs *sysfs.FS) *writer.Writer {
 	full := c.Ledger
 	full.Dir = c.LedgerDir()
 	full.BootID, _ = fs.ReadString("proc/sys/kernel/random/boot_id") // what can't be read is left out
@@ -146,7 +146,7 @@ func (c *NodeConfig) history(fs *sysfs.FS) *writer.Writer {
 
 // Look opens the node for Plan alone: it makes no directory, takes no lock and
 // can't write.
-func Look(c NodeConfig) (*Node, error) {
+func Look(c Config) (*Node, error) {
 	fs, err := sysfs.Open(c.Root)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func Look(c NodeConfig) (*Node, error) {
 }
 
 // join makes what works with the node's parts.
-func (n *Node) join(c *NodeConfig, e maintain.Eswitches) {
+func (n *Node) join(c *Config, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
 		Parts: n.Parts, Node: c.Node, Sanitizers: c.Sanitizers, NodeName: c.Name, Checks: c.Checks, Server: c.Server, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
 		HolderWait: c.HolderWait, UndoLimit: undoLimit, RecoverLimit: recoverLimit, Tracer: c.Tracer,
@@ -194,7 +194,7 @@ func (n *Node) Recover(ctx context.Context) (*prepare.Recovery, error) {
 }
 
 // Open opens the node for work, and makes the directories it writes to.
-func Open(c NodeConfig) (*Node, error) {
+func Open(c Config) (*Node, error) {
 	n, err := Look(c)
 	if err != nil {
 		return nil, err
@@ -217,6 +217,9 @@ func Open(c NodeConfig) (*Node, error) {
 	n.History = c.history(n.Parts.FS)
 	n.Parts.Ledger = n.History
 	n.join(&c, n.PFs)
+	if n.Node != nil && n.Node.Fabric != nil {
+		n.fabric.begun, n.fabric.check = n.markGPUs, n.checkClean
+	}
 	return n, nil
 }
 
@@ -229,7 +232,7 @@ func (n *Node) exclude(ctx context.Context, set []pci.Address) (hotReset func() 
 	return x.HotReset, x.End, nil
 }
 
-func (c *NodeConfig) log() *slog.Logger {
+func (c *Config) log() *slog.Logger {
 	if c.Log == nil {
 		return slog.New(slog.DiscardHandler)
 	}
@@ -237,7 +240,7 @@ func (c *NodeConfig) log() *slog.Logger {
 }
 
 // binDirs are where the binaries of CNI plugins lie, by their paths here.
-func (c *NodeConfig) binDirs() []string {
+func (c *Config) binDirs() []string {
 	dirs := []string{v1alpha1.DefaultCNIBinDir}
 	if c.Node != nil && c.Node.CNIBinDirs != nil {
 		dirs = slices.Clone(c.Node.CNIBinDirs)
@@ -249,13 +252,13 @@ func (c *NodeConfig) binDirs() []string {
 }
 
 // policy reaches the node's PFs.
-func (c *NodeConfig) policy(fs *sysfs.FS) *vf.Policy {
+func (c *Config) policy(fs *sysfs.FS) *vf.Policy {
 	proc := filepath.Join(c.Root, "proc")
 	return &vf.Policy{FS: fs, Links: vf.NewRtnetlink(proc), Switches: vf.NewDevlink(proc)}
 }
 
 // places opens the directories that a working node writes to.
-func (c *NodeConfig) places(to *effects.Parts) error {
+func (c *Config) places(to *effects.Parts) error {
 	records, err := journal.Open(c.JournalDir())
 	if err != nil {
 		return err

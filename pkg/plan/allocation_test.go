@@ -62,7 +62,7 @@ func TestMakeComparesThePool(t *testing.T) {
 			}
 			for _, word := range tt.words {
 				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%q does not say %q", err, word)
+					t.Errorf("Make = %q, want it to say %q", err, word)
 				}
 			}
 		})
@@ -130,7 +130,7 @@ func TestAllocationAcceptsEachFunctionInItsPool(t *testing.T) {
 		n.Name, req.Devices[0].Pool = "node-1", layout.Pool("node-1", f.Address)
 		_, err := plan.Make(req, n)
 		if refused, ok := errors.AsType[*rule.RefusedError](err); ok && (refused.Has(rule.OtherPool) || refused.Has(rule.AllocatedElsewhere)) {
-			t.Errorf("%s: %v", f.Address, err)
+			t.Errorf("Make of %s = %v, want no refusal because of its pool", f.Address, err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestOneFunctionUnderTwoNamesOfItsPool(t *testing.T) {
 		}
 		p, err := plan.Make(req, n)
 		if free := owners[a] == ""; (err == nil) != free {
-			t.Fatalf("step %d: %s of %s is free: %t; Make = %v", step, a, pool, free, err)
+			t.Fatalf("step %d: Make of %s of pool %s = %v, want success: %t", step, a, pool, err, free)
 		}
 		if err != nil {
 			refused++
@@ -171,12 +171,12 @@ func TestOneFunctionUnderTwoNamesOfItsPool(t *testing.T) {
 		given[pool]++
 		for i := range p.Functions {
 			if f := p.Functions[i].Address; owners[f] != "" {
-				t.Fatalf("step %d: %s has two owners", step, f)
+				t.Fatalf("step %d: the plan of %s takes %s, which %s has; want a function without an owner", step, req.UID, f, owners[f])
 			}
 			owners[p.Functions[i].Address] = req.UID
 		}
 	}
 	if len(given) < 4 || refused < 100 {
-		t.Errorf("given from pools %v, %d refused: that tests nothing", given, refused)
+		t.Errorf("given from pools %v, %d refused; want at least 4 pools and 100 refusals", given, refused)
 	}
 }

@@ -107,6 +107,8 @@ func attemptWords(code rule.Code) string {
 		return "a process has it open"
 	case rule.DiskInUse:
 		return "one of its disks is in exclusive use"
+	case rule.PartitionNotActivated:
+		return "Fabric Manager does not activate a partition with it"
 	default:
 		return string(code)
 	}

@@ -33,8 +33,16 @@ func (c *candidate) wholeBoard() *rule.Verdict {
 		return nil
 	}
 	return c.mate(first, rule.NotIsolated,
-		fmt.Sprintf("NVSwitch %s reaches the memory of all GPUs of its board, and the claim does not have %s", c.f.Address, strings.Join(lacking, ", ")),
+		fmt.Sprintf("%s reaches the memory of all GPUs of its board, and the claim does not have %s", switchWords(c.f), strings.Join(lacking, ", ")),
 		c.wholeBoardFix())
+}
+
+// switchWords names an NVSwitch, or what manages NVSwitches.
+func switchWords(f *device.Function) string {
+	if f.ManagesSwitches() {
+		return fmt.Sprintf("%s manages the NVSwitches, and so", f.Address)
+	}
+	return fmt.Sprintf("NVSwitch %s", f.Address)
 }
 
 // wholeBoardFix says how a claim gets a whole board. Members that share an IOMMU group must be separated first, unless

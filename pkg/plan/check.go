@@ -174,7 +174,7 @@ func (c *candidate) companionsIsolated() *rule.Verdict {
 	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
 		return nil
 	}
-	for _, t := range c.all {
+	for _, t := range c.members() {
 		if t.role != RoleCompanion {
 			continue
 		}
@@ -230,19 +230,18 @@ func (c *candidate) audited() *rule.Verdict {
 	if c.node.Failing == nil || allow != nil && *allow {
 		return nil
 	}
-	for _, t := range c.all {
-		ids := c.node.Failing(t.f.Address)
-		if len(ids) == 0 {
-			continue
-		}
-		return &rule.Verdict{
-			Code: rule.FailsAudit, Driver: t.f.Driver, Check: ids[0],
-			Text: fmt.Sprintf("%s fails %s of the node's audit", t.f.Address, strings.Join(ids, ", ")),
-			Fix: fmt.Sprintf("`kata-vfio-audit node` says what is wrong and `kata-vfio-audit explain %s` why it matters; `kata-vfio-audit waive %s --scope %s` accepts the failure until a day",
-				ids[0], ids[0], t.f.Address),
-		}
+	failing := c.set.having(failsAudit, func(f *device.Function) bool { return len(c.node.Failing(f.Address)) > 0 })
+	if len(failing) == 0 {
+		return nil
 	}
-	return nil
+	f := failing[0]
+	ids := c.node.Failing(f.Address)
+	return &rule.Verdict{
+		Code: rule.FailsAudit, Driver: f.Driver, Check: ids[0],
+		Text: fmt.Sprintf("%s fails %s of the node's audit", f.Address, strings.Join(ids, ", ")),
+		Fix: fmt.Sprintf("`kata-vfio-audit node` says what is wrong and `kata-vfio-audit explain %s` why it matters; `kata-vfio-audit waive %s --scope %s` accepts the failure until a day",
+			ids[0], ids[0], f.Address),
+	}
 }
 
 // nodeReady refuses every function of a node that refuses all new claims.
@@ -290,24 +289,32 @@ func (c *candidate) backend() v1alpha1.Backend {
 
 // acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or must not leave the one that they have.
 func (c *candidate) acceptedByVFIO() *rule.Verdict {
-	for _, t := range c.all {
-		switch driver, _ := vfioDriver(&c.node.Snapshot.Host, t.f); {
-		// A VFIO driver that has the function has accepted it already.
-		case device.IsVFIO(t.f.Driver):
-		case t.f.ServesVFIO() && !c.isVGPU(t.f):
-			return c.mate(t.f, rule.DriverServesVFIO,
-				fmt.Sprintf("driver %s of %s serves VFIO itself, as for vGPU, and the function works with that driver only", cmp.Or(t.f.Driver, "nvidia"), t.f.Address),
-				"assign the whole GPU, exclude its VFs by a rule of the node config, or name their vGPU type there (gpuSlices[].nvidia)")
-		case t.f.ServesVFIO() && !t.f.OnVFIO():
-			return c.mate(t.f, rule.DriverServesVFIO,
-				fmt.Sprintf("driver %s has made no VFIO device for %s, without which it can't be a vGPU", cmp.Or(t.f.Driver, "nvidia"), t.f.Address),
-				"enable the GPU's VFs with /usr/lib/nvidia/sriov-manage -e; vGPUs as mediated devices (before Linux 6.8) are not supported")
-		case t.f.ServesVFIO():
-		case driver == device.GenericVFIO && t.f.IsDenylisted() && !c.node.Snapshot.Host.VFIODenylistOff:
-			return c.mate(t.f, rule.OnVFIODenylist,
-				fmt.Sprintf("%s (%s:%s) is on the denylist of vfio-pci, which refuses it because of known errata", t.f.Address, t.f.Vendor, t.f.Device),
-				"do not assign it to tenants you do not trust; else load vfio_pci with disable_denylist=1 (/etc/modprobe.d), and reboot")
-		}
+	refused := c.set.having(isRefusedByVFIO, func(f *device.Function) bool { return c.refusedByVFIO(f) != nil })
+	if len(refused) == 0 {
+		return nil
+	}
+	return c.refusedByVFIO(refused[0])
+}
+
+// refusedByVFIO says why a VFIO driver does not take f, or must not.
+func (c *candidate) refusedByVFIO(f *device.Function) *rule.Verdict {
+	switch driver, _ := vfioDriver(&c.node.Snapshot.Host, f); {
+	// A VFIO driver that has the function has accepted it already.
+	case device.IsVFIO(f.Driver):
+	case f.ServesVFIO() && !f.OnVFIO():
+		return c.mate(f, rule.DriverServesVFIO,
+			fmt.Sprintf("%s has no VFIO device, which only driver nvidia can make for a VF of its GPU (its driver is %s)", f.Address, driverName(f.Driver)),
+			"enable the GPU's VFs with /usr/lib/nvidia/sriov-manage -e on Linux 6.8 or later with vGPU 17 or later; vGPUs as mediated devices "+
+				"(mdev, before Linux 6.8) are not supported: assign the whole GPU instead")
+	case f.ServesVFIO() && !c.isVGPU(f):
+		return c.mate(f, rule.DriverServesVFIO,
+			fmt.Sprintf("driver %s of %s serves VFIO itself, as for vGPU, and the function works with that driver only", f.Driver, f.Address),
+			"assign the whole GPU, exclude its VFs by a rule of the node config, or name their vGPU type there (gpuSlices[].nvidia)")
+	case f.ServesVFIO():
+	case driver == device.GenericVFIO && f.IsDenylisted() && !c.node.Snapshot.Host.VFIODenylistOff:
+		return c.mate(f, rule.OnVFIODenylist,
+			fmt.Sprintf("%s (%s:%s) is on the denylist of vfio-pci, which refuses it because of known errata", f.Address, f.Vendor, f.Device),
+			"do not assign it to tenants you do not trust; else load vfio_pci with disable_denylist=1 (/etc/modprobe.d), and reboot")
 	}
 	return nil
 }
@@ -330,8 +337,9 @@ func driverName(driver string) string {
 
 // linked refuses a function that lost its PCIe link, and a VF whose PF did.
 func (c *candidate) linked() *rule.Verdict {
-	for _, t := range c.all {
-		for _, f := range c.withPF(t.f) {
+	unlinked := func(f *device.Function) bool { return slices.ContainsFunc(c.withPF(f), (*device.Function).LinkDown) }
+	for _, t := range c.set.having(isUnlinked, unlinked) {
+		for _, f := range c.withPF(t) {
 			if f.LinkDown() {
 				return c.mate(f, rule.LinkLost,
 					fmt.Sprintf("the PCIe link of %s is down (width 0 of x%d)", f.Address, f.Link.MaxWidth),
@@ -344,9 +352,11 @@ func (c *candidate) linked() *rule.Verdict {
 
 // sound refuses a function that reported fatal errors, and a VF whose PF did.
 func (c *candidate) sound() *rule.Verdict {
-	for _, t := range c.all {
-		for _, f := range c.withPF(t.f) {
-			if c.node.FatalErrors[f.Address] {
+	isFatal := func(f *device.Function) bool { return c.node.FatalErrors[f.Address] }
+	unsound := func(f *device.Function) bool { return slices.ContainsFunc(c.withPF(f), isFatal) }
+	for _, t := range c.set.having(isUnsound, unsound) {
+		for _, f := range c.withPF(t) {
+			if isFatal(f) {
 				return c.mate(f, rule.FatalErrors,
 					fmt.Sprintf("%s reported fatal PCIe errors since its last proven reset", f.Address),
 					fmt.Sprintf("look at the kernel's log and at /sys/bus/pci/devices/%s/aer_dev_fatal; check the device, then drain and undrain it, or restart the node", f.Address))

@@ -42,7 +42,7 @@ func TestFailedCheckRefuses(t *testing.T) {
 			_, err := plan.Make(req, n)
 			if tt.want == "" {
 				if err != nil {
-					t.Errorf("refused: %v", err)
+					t.Errorf("Make = %v, want nil", err)
 				}
 				return
 			}
@@ -52,7 +52,7 @@ func TestFailedCheckRefuses(t *testing.T) {
 			}
 			for _, word := range []string{tt.want, "ACS-001, RST-003", "kata-vfio-audit explain ACS-001", "kata-vfio-audit waive ACS-001 --scope 0000:"} {
 				if !strings.Contains(err.Error(), word) {
-					t.Errorf("the message lacks %q: %v", word, err)
+					t.Errorf("Make = %q, want it to say %q", err, word)
 				}
 			}
 		})

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -74,6 +75,54 @@ func TestVFIOTakesTheFunction(t *testing.T) {
 			refused, _ := errors.AsType[*rule.RefusedError](err)
 			if c.want == "" && err != nil || c.want != "" && (refused == nil || !refused.Has(c.want)) {
 				t.Errorf("Make = %v; want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestVFOfNVIDIASaysWhy: what serves VFIO itself needs a vGPU type, and a VF without a VFIO device, such as one for mediated devices, is
+// told that these are not supported, whatever the node config names.
+func TestVFOfNVIDIASaysWhy(t *testing.T) {
+	const mediated, itself = "vgpus as mediated devices (mdev, before linux 6.8) are not supported", "serves vfio itself"
+	typed := &v1alpha1.NVIDIASlices{VGPUType: "NVIDIA A10-4Q", Instances: 6}
+	for name, c := range map[string]struct {
+		driver string
+		served bool
+		rule   *v1alpha1.NVIDIASlices
+		says   string // empty if the plan is made
+		never  string
+	}{
+		"mdev":                                  {driver: "nvidia", says: mediated, never: itself},
+		"mdev, and a type in the node config":   {driver: "nvidia", rule: typed, says: mediated, never: itself},
+		"no driver":                             {says: mediated, never: itself},
+		"vGPU without a type":                   {driver: "nvidia", served: true, says: itself, never: mediated},
+		"vGPU with a type, and a VFIO device":   {driver: "nvidia", served: true, rule: typed},
+		"another driver that serves VFIO":       {driver: "other", served: true, says: itself, never: mediated},
+		"another driver that does not serve it": {driver: "other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := vfOf(nvidia, 0x2236, display, c.driver)
+			f.Children.Served = c.served
+			pf := on(f.VF.PF, display, "nvidia", 69)
+			pf.Vendor, pf.PF = nvidia, &device.PF{TotalVFs: 8, NumVFs: 1, VFs: []pci.Address{f.Address}}
+			n := node(assemble([]device.Function{f, pf}))
+			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{
+				Devices:   []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpuvf"}}}},
+				GPUSlices: []v1alpha1.GPUSliceRule{{Match: v1alpha1.GPUMatch{Addresses: []pci.Address{f.VF.PF}}, NVIDIA: c.rule}},
+			}, n.Snapshot)
+			req := asking(n.Snapshot, f.Address)
+			req.Devices[0].VFIO.AllowUnisolated, req.Devices[0].VFIO.Reset = new(true), v1alpha1.ResetSkip
+			_, err := plan.Make(req, n)
+			got := ""
+			if refused, ok := errors.AsType[*rule.RefusedError](err); ok {
+				for _, v := range refused.Verdicts {
+					got += strings.ToLower(v.Text + ": " + v.Fix + "\n")
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if (got == "") != (c.says == "") || !strings.Contains(got, c.says) || c.never != "" && strings.Contains(got, c.never) {
+				t.Errorf("refused with %q; want %q, and never %q", got, c.says, c.never)
 			}
 		})
 	}

@@ -143,14 +143,21 @@ func (c *candidate) exclusive() *rule.Verdict {
 	if len(domains) == 0 {
 		return nil // without such rules, the names of the domains around each function are not needed
 	}
-	for _, t := range c.all {
-		if o, held := c.node.Owners[t.f.Address]; held && !o.Bound && !isClaim {
-			continue // the scheduler knows that its claim has it
-		}
-		for _, d := range within(c.node.Snapshot, t.f, domains) {
-			if r := c.ofOtherTenant(t.f, d, domains[d]); r != nil {
-				return r
-			}
+	refused := c.set.having(isOfOtherTenant, func(f *device.Function) bool { return c.inDomainOfOther(f, domains) != nil })
+	if len(refused) == 0 {
+		return nil
+	}
+	return c.inDomainOfOther(refused[0], domains)
+}
+
+// inDomainOfOther refuses f if one of its domains has another tenant.
+func (c *candidate) inDomainOfOther(f *device.Function, domains map[isolation.ExclusiveDomain][]Tenancy) *rule.Verdict {
+	if o, held := c.node.Owners[f.Address]; held && !o.Bound && c.asked == nil {
+		return nil // the scheduler knows that its claim has it
+	}
+	for _, d := range within(c.node.Snapshot, f, domains) {
+		if r := c.ofOtherTenant(f, d, domains[d]); r != nil {
+			return r
 		}
 	}
 	return nil

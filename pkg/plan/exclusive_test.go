@@ -147,7 +147,7 @@ func TestExclusiveDomainHasOneTenant(t *testing.T) {
 			}
 			for _, name := range []string{"train", "of-" + tenantA, tenantA} {
 				if strings.Contains(err.Error(), name) {
-					t.Errorf("%q tells the tenant %q of another tenant", err, name)
+					t.Errorf("Make = %q, want nothing of another tenant in it, such as %q", err, name)
 				}
 			}
 		})
@@ -196,5 +196,52 @@ func TestExclusiveDomainsAreAssessed(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: tenants of free devices (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestExclusiveCardHasOneTenantsSlices: the VFs of a GPU are on its card, and those of another GPU are not.
+func TestExclusiveCardHasOneTenantsSlices(t *testing.T) {
+	slice := func(pf pci.Address, index, group int) device.Function {
+		f := vfOf(amd, 0x74b5, 0x120000, "")
+		f.Address = pci.Address{Bus: pf.Bus, Device: 2, Function: uint8(index)}
+		f.Group, f.VF = new(group), &device.VF{PF: pf, Index: index}
+		return f
+	}
+	gpu := func(a pci.Address, group int, vfs ...pci.Address) device.Function {
+		f := on(a, 0x120000, "gim", group)
+		f.Vendor, f.Device, f.PF = amd, 0x74a1, &device.PF{TotalVFs: 8, NumVFs: len(vfs), VFs: vfs}
+		return f
+	}
+	card, otherCard := pci.Address{Bus: 0xb0}, pci.Address{Bus: 0xc0}
+	first, second, elsewhere := slice(card, 0, 71), slice(card, 1, 72), slice(otherCard, 0, 73)
+	s := assemble([]device.Function{
+		gpu(card, 69, first.Address, second.Address), first, second, gpu(otherCard, 70, elsewhere.Address), elsewhere,
+	})
+	for name, tt := range map[string]struct {
+		domains []v1alpha1.ExclusiveDomain
+		ask     pci.Address
+		tenant  string
+		refused bool
+	}{
+		"another tenant, the same card":  {[]v1alpha1.ExclusiveDomain{v1alpha1.ExclusiveCard}, second.Address, tenantB, true},
+		"the same tenant":                {[]v1alpha1.ExclusiveDomain{v1alpha1.ExclusiveCard}, second.Address, tenantA, false},
+		"another tenant, another card":   {[]v1alpha1.ExclusiveDomain{v1alpha1.ExclusiveCard}, elsewhere.Address, tenantB, false},
+		"another tenant, without a rule": {nil, second.Address, tenantB, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := node(s)
+			n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{
+				Devices:   []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpuvf"}}, Exclusive: tt.domains}},
+				GPUSlices: []v1alpha1.GPUSliceRule{{Match: v1alpha1.GPUMatch{Vendors: []pci.ID{amd}}}},
+			}, s)
+			n.Owners = map[pci.Address]plan.Owner{first.Address: ofTenant("uid-2", tenantA)}
+			req := asking(s, tt.ask)
+			req.Tenant = tt.tenant
+			_, err := plan.Make(req, n)
+			refused, ok := errors.AsType[*rule.RefusedError](err)
+			if ok != tt.refused || ok && !refused.Has(rule.DomainOfOtherTenant) || err != nil && !ok {
+				t.Errorf("Make = %v; want a refusal with %s: %t", err, rule.DomainOfOtherTenant, tt.refused)
+			}
+		})
 	}
 }

@@ -12,53 +12,55 @@ import (
 
 // unlocked refuses a function on which an operation hangs in the kernel.
 func (c *candidate) unlocked() *rule.Verdict {
-	for _, t := range c.all {
-		if t.f.Locked {
-			return c.locked(t.f)
-		}
+	if locked := c.set.having(isLocked, func(f *device.Function) bool { return f.Locked }); len(locked) > 0 {
+		return c.locked(locked[0])
 	}
 	return nil
 }
 
 // clean refuses a function that could not be proven clean after an earlier claim.
 func (c *candidate) clean() *rule.Verdict {
-	for _, t := range c.all {
-		if h := c.node.Owners[t.f.Address]; h.Quarantined != "" {
-			return c.mate(t.f, rule.Quarantined,
-				fmt.Sprintf("%s has been quarantined since claim %s: %s", t.f.Address, c.holderName(h.Claim), h.Quarantined),
-				fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
-		}
+	unclean := c.set.having(isQuarantined, func(f *device.Function) bool { return c.node.Owners[f.Address].Quarantined != "" })
+	if len(unclean) == 0 {
+		return nil
 	}
-	return nil
+	h := c.node.Owners[unclean[0].Address]
+	return c.mate(unclean[0], rule.Quarantined,
+		fmt.Sprintf("%s has been quarantined since claim %s: %s", unclean[0].Address, c.holderName(h.Claim), h.Quarantined),
+		fmt.Sprintf("run `kata-vfio-plugin unprepare %s` to try the reset again", h.Claim.UID))
 }
 
 // unheld checks that no other claim has a function of the assignment set.
 func (c *candidate) unheld() *rule.Verdict {
-	for _, t := range c.all {
-		h, ok := c.node.Owners[t.f.Address]
+	held := c.set.having(isHeld, func(f *device.Function) bool {
+		h, ok := c.node.Owners[f.Address]
 		// With its own record a claim's Prepare is repeated. Functions of policy "bound" are lent to claims.
-		if ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID {
-			return c.mate(t.f, rule.Held,
-				fmt.Sprintf("%s is held by claim %s", t.f.Address, c.holderName(h.Claim)),
-				"wait until that claim's pod has ended, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
-		}
+		return ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID
+	})
+	if len(held) == 0 {
+		return nil
 	}
-	return nil
+	return c.mate(held[0], rule.Held,
+		fmt.Sprintf("%s is held by claim %s", held[0].Address, c.holderName(c.node.Owners[held[0].Address].Claim)),
+		"wait until that claim's pod has ended, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
 }
 
-// explained refuses a function that is on a VFIO driver without a record, if a damaged record may be its record.
+// explained refuses a function on a VFIO driver that no claim's record explains, if a damaged record may be that of its claim. A record
+// of policy "bound" does not explain which claim has the function: claims borrow it.
 func (c *candidate) explained() *rule.Verdict {
 	if c.node.Damaged == "" {
 		return nil
 	}
-	for _, t := range c.all {
-		if _, ok := c.node.Owners[t.f.Address]; !ok && t.f.OnVFIO() {
-			return c.mate(t.f, rule.DamagedRecord,
-				fmt.Sprintf("%s is on %s and the unreadable record %s may own it", t.f.Address, t.f.Driver, c.node.Damaged),
-				"repair or remove that file once no VM uses the function")
-		}
+	unexplained := c.set.having(isUnexplained, func(f *device.Function) bool {
+		h, ok := c.node.Owners[f.Address]
+		return (!ok || h.Bound) && f.OnVFIO()
+	})
+	if len(unexplained) == 0 {
+		return nil
 	}
-	return nil
+	return c.mate(unexplained[0], rule.DamagedRecord,
+		fmt.Sprintf("%s is on %s and the unreadable record %s may own it", unexplained[0].Address, unexplained[0].Driver, c.node.Damaged),
+		"repair or remove that file once no VM uses the function")
 }
 
 // holderName returns the name of another claim for a refusal. The tenant sees the refusal and must not learn names of
@@ -91,14 +93,15 @@ func (c *candidate) letGo() *rule.Verdict {
 	if !c.node.Snapshot.Host.NVIDIAModeset {
 		return nil
 	}
-	for _, t := range c.all {
-		if device.WaitsForUsers(t.f.Driver) && t.f.Class.Sub() == pci.ClassVGA {
-			return c.mate(t.f, rule.Forbidden,
-				fmt.Sprintf("%s can't be unbound from driver %s: nvidia_drm has modeset on and uses the GPU for its display, and the unbind would hang in the kernel", t.f.Address, t.f.Driver),
-				"keep the driver off it (policy: bound, with early binding), or set nvidia_drm's modeset=0 on the kernel command line or in modprobe.d and restart the node")
-		}
+	kept := c.set.having(isKeptByDriver, func(f *device.Function) bool {
+		return device.WaitsForUsers(f.Driver) && f.Class.Sub() == pci.ClassVGA
+	})
+	if len(kept) == 0 {
+		return nil
 	}
-	return nil
+	return c.mate(kept[0], rule.Forbidden,
+		fmt.Sprintf("%s can't be unbound from driver %s: nvidia_drm has modeset on and uses the GPU for its display, and the unbind would hang in the kernel", kept[0].Address, kept[0].Driver),
+		"keep the driver off it (policy: bound, with early binding), or set nvidia_drm's modeset=0 on the kernel command line or in modprobe.d and restart the node")
 }
 
 // DrainSet returns the functions that are drained together with f, by address: those that a claim of f includes, those

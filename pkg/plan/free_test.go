@@ -24,7 +24,7 @@ func TestDrainRefusesWhatItLists(t *testing.T) {
 			a, refused := plan.FindDrain(s, f, map[pci.Address]bool{named.Address: true})
 			listed := slices.ContainsFunc(set, func(d *device.Function) bool { return d.Address == f.Address })
 			if refused != listed || refused && a != named.Address {
-				t.Errorf("drain of %s: lists %s: %t, refuses it: %t (by %s)", named.Address, f.Address, listed, refused, a)
+				t.Errorf("drain of %s: %s is refused: %t (by %s), want %t", named.Address, f.Address, refused, a, listed)
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func assessTime(t *testing.T, n plan.Node, times int) time.Duration {
 func TestAssessmentGrowsWithItsGroup(t *testing.T) {
 	small, large := assessTime(t, oneGroup(128), 128), assessTime(t, oneGroup(32*128), 4)
 	if ratio := float64(large) / float64(small); ratio > 8 { // 1 for a look at each function, 32 for one at each pair
-		t.Errorf("for the same number of functions, judgments in a group with 32 times as many take %.0f times as long", ratio)
+		t.Errorf("for the same number of functions, judgments in a group with 32 times as many take %.0f times as long, want at most 8", ratio)
 	}
 }
 

@@ -31,12 +31,9 @@ func (c *candidate) hotPluggable() *rule.Verdict {
 	if c.node.HotPlugWindow == 0 {
 		return nil
 	}
-	for _, t := range c.all {
-		if !c.plugged(t) {
-			continue
-		}
-		if text := c.tooLarge(t.f); text != "" {
-			return c.mate(t.f, rule.HotPlugWindowTooSmall, text,
+	for _, f := range c.set.having(isTooLarge, func(f *device.Function) bool { return c.tooLarge(f) != "" }) {
+		if c.plugged(member{f, roleIn(c.f, f)}) {
+			return c.mate(f, rule.HotPlugWindowTooSmall, c.tooLarge(f),
 				"plug devices when the VM boots: `cold_plug_vfio = \"root-port\"` and `hot_plug_vfio = \"no-port\"` in Kata's configuration, and the plugin without --hot-plug; "+
 					"if the guests reserve more space, set --hot-plug-window")
 		}
@@ -159,7 +156,11 @@ func (c *candidate) pluggedWith(f *device.Function) (*device.Function, bool) {
 	if !ok {
 		return nil, false
 	}
-	for _, m := range c.node.Snapshot.Members(g) {
+	for _, a := range g.Members {
+		m, ok := c.node.Snapshot.Function(a)
+		if !ok {
+			continue
+		}
 		if sub := m.Class.Sub(); sub != pci.ClassHostBridge && sub != pci.ClassPCIBridge {
 			return m, true
 		}

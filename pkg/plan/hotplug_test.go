@@ -66,14 +66,14 @@ func TestFunctionThatDoesNotFitBelowAHotPlugPortIsRefused(t *testing.T) {
 			refused, ok := errors.AsType[*rule.RefusedError](err)
 			switch {
 			case tt.want == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("Make = %v, want nil", err)
 			case tt.want == "":
 			case !ok || !refused.Has(rule.HotPlugWindowTooSmall):
 				t.Errorf("Make = %v, want %s", err, rule.HotPlugWindowTooSmall)
 			default:
 				for _, word := range []string{tt.want, `cold_plug_vfio = "root-port"`, "--hot-plug-window"} {
 					if !strings.Contains(err.Error(), word) {
-						t.Errorf("the message lacks %q: %v", word, err)
+						t.Errorf("Make = %q, want it to say %q", err, word)
 					}
 				}
 			}
@@ -177,7 +177,7 @@ func TestHotPlugRefusesWhatKataCannotPlug(t *testing.T) {
 			ruletest.VerdictsAt(t, rule.AtPrepare, refused.Verdicts)
 			for _, name := range c.names {
 				if !strings.Contains(err.Error(), name) {
-					t.Errorf("message does not say %q: %v", name, err)
+					t.Errorf("Make = %q, want it to say %q", err, name)
 				}
 			}
 		})
@@ -253,7 +253,7 @@ func TestSecondOfAGroupIsAssessedAsItsClaim(t *testing.T) {
 		as := plan.NewAssessor(n).Assess(f)
 		refused := slices.ContainsFunc(as.Faults(), func(r rule.Verdict) bool { return r.Code == rule.OtherOfIOMMUGroup })
 		if refused == hot {
-			t.Errorf("hot plug %v: refused with %+v", hot, as.Refusals)
+			t.Errorf("hot plug %t: refused with %+v, want %s: %t", hot, as.Refusals, rule.OtherOfIOMMUGroup, !hot)
 		}
 	}
 }

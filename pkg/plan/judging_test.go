@@ -32,7 +32,7 @@ func TestJudgingChangesNothing(t *testing.T) {
 			}
 			methods++
 			for _, at := range assignments(method) {
-				t.Errorf("%s: %s changes its candidate", fset.Position(at), method.Name.Name)
+				t.Errorf("%s: %s assigns to its candidate, want a method that only reads it", fset.Position(at), method.Name.Name)
 			}
 		}
 	}

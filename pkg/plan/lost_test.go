@@ -30,7 +30,7 @@ func TestLostClaimKeepsOthersAway(t *testing.T) {
 			}
 		}
 		if len(n.Attempted) != 1 {
-			t.Errorf("%s: the node of the caller changed", name)
+			t.Errorf("%s: the caller's node has %d attempts, want the 1 that it had", name, len(n.Attempted))
 		}
 	}
 }

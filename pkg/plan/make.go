@@ -48,8 +48,9 @@ type Node struct {
 	// NotReady says why the node refuses all new claims; nil if it does not, or if that is unknown.
 	NotReady *NotReady
 	// Attempted has the functions that new claims must be kept from for a reason that neither the snapshot nor the
-	// journal shows: Prepare failed more than once ([rule.InUse], [rule.DiskInUse]), or the claim that has the function
-	// no longer has it at the API server ([rule.HeldByLostClaim]). [Assessor.Assess] uses it, [Make] does not.
+	// journal shows: Prepare failed more than once ([rule.InUse], [rule.DiskInUse]), Fabric Manager does not activate a
+	// partition with it ([rule.PartitionNotActivated]), or the claim that has the function no longer has it at the API
+	// server ([rule.HeldByLostClaim]). [Assessor.Assess] uses it, [Make] does not.
 	Attempted map[pci.Address]rule.Code
 }
 
@@ -128,7 +129,7 @@ func (m *maker) add(c *candidate) {
 		Give: c.give(), Resets: c.resets(), Policy: c.choice.Policy,
 		Stage: c.stage(), Sanitized: c.sanitizedBy(),
 	})
-	for _, t := range c.all {
+	for _, t := range c.members() {
 		// Two devices of a claim can share a group or a card. The function is bound once, in the closer of its roles.
 		if have, ok := m.taken[t.f.Address]; ok {
 			have.Role = minRole(have.Role, t.role)
@@ -137,8 +138,8 @@ func (m *maker) add(c *candidate) {
 		m.taken[t.f.Address] = m.function(t)
 	}
 	own := m.taken[c.f.Address]
-	own.VF, own.Settings = c.vfChange(), c.providedSettings()
-	if c.f.VF != nil && len(own.Settings) > 0 {
+	own.VF, own.Settings, own.ServedBy = c.vfChange(), c.providedSettings(), c.servedBy()
+	if c.f.VF != nil && len(own.Providers()) > 0 {
 		own.VFIndex = c.f.VF.Index
 	}
 	if c.isEndpoint() {
@@ -214,7 +215,7 @@ type candidate struct {
 	// f is nil if the node has no such function, or another one at its address: see [candidate.present].
 	f      *device.Function
 	choice nodeconfig.Choice
-	all    []member
+	set    *assigned
 }
 
 // newCandidate looks up a claimed device on the node. If it is absent, only claimed is set.
@@ -225,7 +226,7 @@ func newCandidate(m *maker, d *claim.Device) *candidate {
 	if !ok || !f.HasName(d.Name) {
 		return c
 	}
-	c.f, c.choice, c.all = f, m.node.Selection.Choice(f.Address), assignmentSet(m.node.Snapshot, f)
+	c.f, c.choice, c.set = f, m.node.Selection.Choice(f.Address), m.known.assignedWith(f)
 	return c
 }
 
@@ -235,9 +236,9 @@ func (c *candidate) give() []pci.Address {
 	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
 		return give
 	}
-	for _, t := range c.all {
-		if t.f.Address != c.f.Address {
-			give = append(give, t.f.Address)
+	for _, t := range c.set.functions {
+		if t.Address != c.f.Address {
+			give = append(give, t.Address)
 		}
 	}
 	return give
@@ -249,12 +250,11 @@ type member struct {
 	role Role
 }
 
-// assignmentSet returns all functions that are assigned with f, in order of address.
-func assignmentSet(s *device.Snapshot, f *device.Function) []member {
-	fns := isolation.AssignmentSet(s, f)
-	all := make([]member, len(fns))
-	for i, t := range fns {
-		all[i] = member{t, roleIn(f, t)}
+// members returns the functions that are assigned with the device, each with its role, in order of address.
+func (c *candidate) members() []member {
+	all := make([]member, len(c.set.functions))
+	for i, t := range c.set.functions {
+		all[i] = member{t, roleIn(c.f, t)}
 	}
 	return all
 }
@@ -269,57 +269,6 @@ func roleIn(f, t *device.Function) Role {
 	default:
 		return RoleCompanion
 	}
-}
-
-// memo caches facts about the functions of a snapshot: devices of one group need the same facts.
-type memo struct {
-	snapshot  *device.Snapshot
-	judgments map[pci.Address]isolation.Judgment
-	ways      map[pci.Address][]isolation.Reset
-	// exclusive are the node's exclusive domains, once hasExclusive is set.
-	exclusive    map[isolation.ExclusiveDomain][]Tenancy
-	hasExclusive bool
-}
-
-// domains returns the exclusive domains of the node that the memo is of.
-func (m *memo) domains(n *Node) map[isolation.ExclusiveDomain][]Tenancy {
-	if !m.hasExclusive {
-		m.exclusive, m.hasExclusive = n.exclusiveDomains(), true
-	}
-	return m.exclusive
-}
-
-func newMemo(s *device.Snapshot) *memo {
-	return &memo{snapshot: s, judgments: map[pci.Address]isolation.Judgment{}, ways: map[pci.Address][]isolation.Reset{}}
-}
-
-func (m *memo) judgment(f *device.Function) isolation.Judgment {
-	v, ok := m.judgments[f.Address]
-	if !ok {
-		v = isolation.Judge(m.snapshot, f)
-		m.judgments[f.Address] = v
-	}
-	return v
-}
-
-// resets returns the ways to reset f, best first.
-func (m *memo) resets(f *device.Function) []isolation.Reset {
-	ways, ok := m.ways[f.Address]
-	if !ok {
-		ways = isolation.Resets(m.snapshot, f)
-		m.ways[f.Address] = ways
-	}
-	return ways
-}
-
-// fix returns the fix in the judgment on f for a reason with the code.
-func (m *memo) fix(f *device.Function, code rule.Code) string {
-	for _, r := range m.judgment(f).Reasons {
-		if r.Code == code {
-			return r.Fix
-		}
-	}
-	return isolation.FixOn(m.snapshot, code)
 }
 
 // vfioDriver returns the VFIO driver for f: the module whose "vfio_pci:" alias matches most specifically, as `modprobe

@@ -230,6 +230,13 @@ func TestMakeRefuses(t *testing.T) {
 			ask: boundGPU, want: rule.DamagedRecord, names: []string{"vfio-pci", "uid-9.json"},
 			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) { n.Damaged = "uid-9.json" },
 		},
+		"a damaged record may have borrowed it": {
+			ask: boundGPU, want: rule.DamagedRecord, names: []string{"vfio-pci", "uid-9.json"},
+			change: func(_ *device.Snapshot, _ *claim.Request, n *plan.Node) {
+				n.Owners[boundGPU] = plan.Owner{Claim: plan.Ref{UID: "standing"}, Bound: true}
+				n.Damaged = "uid-9.json"
+			},
+		},
 		"an operation hangs on it": {
 			ask: gpuAddr, want: rule.Locked, names: []string{"0000:3b:00.0", "hangs"},
 			change: func(s *device.Snapshot, _ *claim.Request, _ *plan.Node) {
@@ -238,7 +245,7 @@ func TestMakeRefuses(t *testing.T) {
 			},
 		},
 		"a mate that is a PF with VFs": {
-			ask: audioGPU, want: rule.PFBusy, names: []string{"0000:62:00.1", "1 VFs enabled", "if no claim has a VF"},
+			ask: audioGPU, want: rule.PFBusy, names: []string{"0000:62:00.1", "a PF with 1 VF enabled", "if no claim has a VF"},
 			change: func(s *device.Snapshot, _ *claim.Request, n *plan.Node) {
 				f, _ := s.Function(audio)
 				f.Class, f.Type, f.PF = 0x020000, device.PFType, &device.PF{TotalVFs: 4, NumVFs: 1}
@@ -455,7 +462,7 @@ func TestMakeRefuses(t *testing.T) {
 			}
 			for _, name := range tt.names {
 				if !strings.Contains(err.Error(), name) {
-					t.Errorf("message does not say %q: %v", name, err)
+					t.Errorf("Make = %q, want it to say %q", err, name)
 				}
 			}
 		})
@@ -480,7 +487,7 @@ func TestMateThatTheConfigNames(t *testing.T) {
 	f.ResetMethods = []string{"flr"}
 	n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{gpus, mate}}, s)
 	if _, err := plan.Make(asking(s, audioGPU), n); err != nil {
-		t.Errorf("named: %v", err)
+		t.Errorf("with a rule for the mate: Make = %v, want nil", err)
 	}
 	mate.Exclude, f.Class = true, 0x088000
 	n.Selection = nodeconfig.Select(&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{mate, gpus}}, s)
@@ -507,7 +514,7 @@ func TestRefusalDoesNotNameOthersClaims(t *testing.T) {
 			}
 			for _, secret := range []string{"tenant-b", "payroll"} {
 				if strings.Contains(err.Error(), secret) {
-					t.Errorf("the message says %q: %v", secret, err)
+					t.Errorf("Make = %q, want it without %q", err, secret)
 				}
 			}
 		})
@@ -552,7 +559,7 @@ func TestMakeSameInputSameBytes(t *testing.T) {
 			first = data
 		}
 		if !bytes.Equal(first, data) {
-			t.Fatalf("the same input gives another plan:\n%s\n%s", first, data)
+			t.Fatalf("the same input gives another plan: got\n%s\nwant\n%s", data, first)
 		}
 	}
 }

@@ -19,24 +19,28 @@ import (
 func (c *candidate) matesTakeable() *rule.Verdict {
 	var first *device.Function
 	var texts []string
-	for _, t := range c.all {
-		if t.role == RoleDevice {
+	untakeable := c.set.having(isUntakeable, func(f *device.Function) bool {
+		return f.Group == nil || c.node.Selection.Choice(f.Address).Forbidden
+	})
+	for _, f := range untakeable {
+		if f.Address == c.f.Address {
 			continue
 		}
-		if t.f.Group == nil {
-			return c.mate(t.f, rule.NotIsolated,
-				fmt.Sprintf("%s must be assigned with %s, but is in no IOMMU group", t.f.Address, c.f.Address),
+		if f.Group == nil {
+			return c.mate(f, rule.NotIsolated,
+				fmt.Sprintf("%s must be assigned with %s, but is in no IOMMU group", f.Address, c.f.Address),
 				isolation.FixOn(c.node.Snapshot, rule.NoIOMMUGroup))
 		}
-		if c.node.Selection.Choice(t.f.Address).Forbidden {
-			first = cmp.Or(first, t.f)
-			texts = append(texts, c.goAlong(t.f, "must not be taken"))
+		first = cmp.Or(first, f)
+		if len(texts) < maxMates {
+			texts = append(texts, c.goAlong(f, "must not be taken"))
 		}
 	}
 	if first == nil {
 		return c.withVMD()
 	}
 	choice := c.node.Selection.Choice(first.Address)
+	texts = c.andMore(texts, untakeable)
 	return c.mate(first, choice.Against(), strings.Join(texts, "; "), "stop that use first, or claim another device")
 }
 
@@ -46,64 +50,91 @@ func (c *candidate) withVMD() *rule.Verdict {
 	if !isolation.BehindVMD(c.f.Address) {
 		return nil
 	}
-	for _, t := range c.all {
-		if isVMD(t.f) && c.node.Selection.Choice(t.f.Address).Ours {
-			return c.mate(t.f, rule.Forbidden,
-				fmt.Sprintf("%s (class %s, driver vmd) must be assigned with %s, which exists only while driver vmd has VMD", t.f.Address, t.f.Class, c.f.Address),
-				isolation.Separate(c.node.Snapshot, c.f))
-		}
+	claimable := c.set.having(isVMDOfRule, func(f *device.Function) bool { return isVMD(f) && c.node.Selection.Choice(f.Address).Ours })
+	if len(claimable) == 0 {
+		return nil
 	}
-	return nil
+	f := claimable[0]
+	return c.mate(f, rule.Forbidden,
+		fmt.Sprintf("%s (class %s, driver vmd) must be assigned with %s, which exists only while driver vmd has VMD", f.Address, f.Class, c.f.Address),
+		isolation.Separate(c.node.Snapshot, c.f))
 }
 
 // matesSelected refuses a device if its assignment set would take functions from the host that no rule selects. A
 // companion belongs to the allocated card. The refusal names all such functions at once.
 func (c *candidate) matesSelected() *rule.Verdict {
-	var lacking []*device.Function
-	for _, t := range c.all {
-		if t.role != RoleDevice && needsRule(c.node.Snapshot, c.node.Selection, t.f, c.takes) {
-			lacking = append(lacking, t.f)
+	unselected := c.set.having(isUnselected, func(f *device.Function) bool {
+		return needsRule(c.node.Snapshot, c.node.Selection, f, c.set.includes)
+	})
+	var named []*device.Function
+	for _, f := range unselected {
+		if f.Address != c.f.Address && len(named) < maxMates {
+			named = append(named, f)
 		}
 	}
-	if len(lacking) == 0 {
+	if len(named) == 0 {
 		return nil
 	}
-	return c.mate(lacking[0], rule.GroupMateNotSelected, c.notSelected(lacking), c.separateOrSelect(lacking))
+	return c.mate(named[0], rule.GroupMateNotSelected, c.notSelected(named, unselected), c.separateOrSelect(named, unselected))
 }
 
-// separateOrSelect returns the fix for group mates that no rule selects. A rule for VMD would not help, because the
+// maxMates is how many functions that go along a refusal names. A group can have hundreds.
+const maxMates = 8
+
+// andMore adds to names of functions how many more there are: all of them but the device itself.
+func (c *candidate) andMore(names []string, all []*device.Function) []string {
+	if more := c.others(all) - len(names); more > 0 {
+		return append(names, fmt.Sprintf("%d more", more))
+	}
+	return names
+}
+
+// others counts functions but the device itself.
+func (c *candidate) others(all []*device.Function) int {
+	isSelf := func(f *device.Function, a pci.Address) int { return f.Address.Compare(a) }
+	if _, ok := slices.BinarySearchFunc(all, c.f.Address, isSelf); ok {
+		return len(all) - 1
+	}
+	return len(all)
+}
+
+// separateOrSelect returns the fix for group mates that no rule selects, of which some are named. A rule for VMD would not help, because the
 // drives behind it exist only while its driver has it.
-func (c *candidate) separateOrSelect(mates []*device.Function) string {
+func (c *candidate) separateOrSelect(named, all []*device.Function) string {
 	separate := isolation.Separate(c.node.Snapshot, c.f)
-	if slices.ContainsFunc(mates, isVMD) {
+	unselectedVMD := c.set.having(isUnselectedVMD, func(f *device.Function) bool { return isVMD(f) && slices.Contains(all, f) })
+	if c.others(unselectedVMD) > 0 {
 		return separate
 	}
-	quoted := make([]string, len(mates))
-	for i, f := range mates {
+	quoted := make([]string, len(named))
+	for i, f := range named {
 		quoted[i] = fmt.Sprintf("%q", f.Address.String())
 	}
-	return fmt.Sprintf(
-		"%s; or, if tenants may have what goes along, add it to the node config (kind NodeConfig, `devices: [{match: {addresses: [%s]}}]`)",
+	fix := fmt.Sprintf("%s; or, if tenants may have what goes along, add it to the node config (kind NodeConfig, `devices: [{match: {addresses: [%s]}}]`)",
 		separate, strings.Join(quoted, ", "))
+	if more := c.others(all) - len(named); more > 0 {
+		fix += fmt.Sprintf(", with the addresses of %d more, which `kata-vfio-audit devices` lists", more)
+	}
+	return fix
 }
 
 // isVMD reports whether the function is Intel's VMD (Volume Management Device) with its driver, which creates the PCI
 // domain of its drives (drivers/pci/controller/vmd.c).
 func isVMD(f *device.Function) bool { return f.Driver == "vmd" }
 
-// notSelected names group mates that no rule selects.
-func (c *candidate) notSelected(mates []*device.Function) string {
-	if len(mates) == 1 {
-		return c.goAlong(mates[0], "does not belong to kata-vfio")
+// notSelected names group mates that no rule selects, or the first of them.
+func (c *candidate) notSelected(named, all []*device.Function) string {
+	if len(named) == 1 {
+		return c.goAlong(named[0], "does not belong to kata-vfio")
 	}
-	names := make([]string, len(mates))
-	for i, f := range mates {
+	names := make([]string, len(named))
+	for i, f := range named {
 		names[i] = fmt.Sprintf("%s (class %s, driver %s)", f.Address, f.Class, driverName(f.Driver))
 		if choice := c.node.Selection.Choice(f.Address); choice.Rule != "" {
 			names[i] += ", which " + choice.Rule + " excludes"
 		}
 	}
-	return fmt.Sprintf("%s must be assigned with %s, but the node config does not select them", strings.Join(names, "; "), c.f.Address)
+	return fmt.Sprintf("%s must be assigned with %s, but the node config does not select them", strings.Join(c.andMore(names, all), "; "), c.f.Address)
 }
 
 // goAlong says why a function can't be assigned together with the device.
@@ -131,20 +162,26 @@ func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Fu
 
 // standsAlone refuses a PF that has VFs and a VF whose PF may be a tenant's: a PF's owner controls its VFs.
 func (c *candidate) standsAlone() *rule.Verdict {
-	for _, t := range c.all {
-		if t.f.PF != nil && t.f.PF.NumVFs > 0 {
-			return c.mate(t.f, rule.PFBusy,
-				fmt.Sprintf("%s is a PF with %d VFs enabled, which binding it to vfio-pci would destroy", t.f.Address, t.f.PF.NumVFs),
-				c.withoutVFs(t.f))
-		}
-		if t.f.VF == nil {
-			continue
-		}
-		if pf, ok := c.node.Snapshot.Function(t.f.VF.PF); ok && device.IsVFIO(pf.Driver) {
-			return c.mate(pf, rule.PFBusy,
-				fmt.Sprintf("%s is a VF of %s, which is on %s and may be a tenant's", t.f.Address, pf.Address, pf.Driver),
-				"give the PF back to its driver first")
-		}
+	depending := c.set.having(hasPFOrVFs, func(f *device.Function) bool { return c.besidesPF(f) != nil })
+	if len(depending) == 0 {
+		return nil
+	}
+	return c.besidesPF(depending[0])
+}
+
+// besidesPF refuses a PF that has VFs, and a VF whose PF may be a tenant's.
+func (c *candidate) besidesPF(f *device.Function) *rule.Verdict {
+	if f.PF != nil && f.PF.NumVFs > 0 {
+		return c.mate(f, rule.PFBusy,
+			fmt.Sprintf("%s is a PF with %s enabled, which binding it to vfio-pci would destroy", f.Address, countVFs(f.PF.NumVFs)), c.withoutVFs(f))
+	}
+	if f.VF == nil {
+		return nil
+	}
+	if pf, ok := c.node.Snapshot.Function(f.VF.PF); ok && device.IsVFIO(pf.Driver) {
+		return c.mate(pf, rule.PFBusy,
+			fmt.Sprintf("%s is a VF of %s, which is on %s and may be a tenant's", f.Address, pf.Address, pf.Driver),
+			"give the PF back to its driver first")
 	}
 	return nil
 }
@@ -162,6 +199,10 @@ func (c *candidate) withoutVFs(pf *device.Function) string {
 // resettable refuses a device if a function that the VM can reach can't be cleaned after this tenant.
 func (c *candidate) resettable() *rule.Verdict {
 	if c.claimed.VFIO.Reset == v1alpha1.ResetSkip {
+		return nil
+	}
+	// If each can be reset by itself, nothing is left to find.
+	if len(c.set.having(lacksReset, func(f *device.Function) bool { _, ok := c.bestReset(f); return !ok })) == 0 {
 		return nil
 	}
 	_, f := c.cleaning()
@@ -207,7 +248,7 @@ func (c *candidate) cleaning() (resets []isolation.Reset, lacking *device.Functi
 // group's node gives access to every member, and the companions that are assigned.
 func (c *candidate) reachable() []*device.Function {
 	fns := []*device.Function{c.f}
-	for _, t := range c.all {
+	for _, t := range c.members() {
 		if t.role == RoleGroupMate || t.role == RoleCompanion && c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {
 			fns = append(fns, t.f)
 		}
@@ -225,16 +266,9 @@ func (c *candidate) bestReset(f *device.Function) (isolation.Reset, bool) {
 	return isolation.Reset{}, false
 }
 
-// includesAll reports whether all addresses are in the assignment set. takes uses a binary search because a group can
-// have hundreds of functions, each of which asks.
+// includesAll reports whether all addresses are in the assignment set.
 func (c *candidate) includesAll(set []pci.Address) bool {
-	return !slices.ContainsFunc(set, func(a pci.Address) bool { return !c.takes(a) })
-}
-
-// takes reports whether a function is in the assignment set, which is in order of address.
-func (c *candidate) takes(a pci.Address) bool {
-	_, taken := slices.BinarySearchFunc(c.all, a, func(t member, a pci.Address) int { return t.f.Address.Compare(a) })
-	return taken
+	return !slices.ContainsFunc(set, func(a pci.Address) bool { return !c.set.includes(a) })
 }
 
 // widest drops resets whose set is part of another's set. Each set has at least one function.

@@ -156,7 +156,7 @@ func TestWhatGoesWithAGPU(t *testing.T) {
 			}
 			for _, a := range c.lacking {
 				if !strings.Contains(r.Text, a+" (class ") {
-					t.Errorf("%s is not named: %s", a, r.Text)
+					t.Errorf("text is %q, want it to name %s with its class", r.Text, a)
 				}
 			}
 			if r.Culprit.String() != c.lacking[0] || !strings.HasPrefix(r.Fix, "move ") {
@@ -180,7 +180,7 @@ func TestGroupThatTheNodeUses(t *testing.T) {
 	}
 	r := refused.Verdicts[0]
 	if !strings.Contains(r.Text, "0000:a1:00.0") || !strings.Contains(r.Text, "0000:a1:00.1") || strings.Count(r.Fix, "stop that use") != 1 {
-		t.Errorf("%s; %s", r.Text, r.Fix)
+		t.Errorf("text is %q and fix %q, want both functions and \"stop that use\" once", r.Text, r.Fix)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestBoardWithItsSwitches(t *testing.T) {
 	all := addressesOf(s)
 	n := node(s)
 	if _, err := plan.Make(asking(s, all...), n); err == nil || !strings.Contains(err.Error(), "0000:bb:00.0 (driver nvidia-nvswitch) does not belong to kata-vfio") {
-		t.Errorf("without a rule: %v", err)
+		t.Errorf("without a rule: Make = %v, want 0000:bb:00.0 refused as not kata-vfio's", err)
 	}
 	n.Selection = nodeconfig.Select(withSwitches(), s)
 	pl, err := plan.Make(asking(s, all...), n)
@@ -240,11 +240,11 @@ func TestBoardWithItsSwitches(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(pl.Devices) != 12 || pl.Devices[11].Name != "other-0000-bb-00-0" {
-		t.Errorf("%d devices, the last one %+v", len(pl.Devices), pl.Devices[len(pl.Devices)-1])
+		t.Errorf("%d devices, the last one %+v; want 12 and other-0000-bb-00-0", len(pl.Devices), pl.Devices[len(pl.Devices)-1])
 	}
 	for _, fn := range pl.Functions {
 		if fn.Role != plan.RoleDevice || !device.IsVFIO(fn.Target.Driver) {
-			t.Errorf("%s: %+v", fn.Address, fn)
+			t.Errorf("%s is %+v, want a device with a VFIO driver as target", fn.Address, fn)
 		}
 	}
 	if resets := pl.Resets(); len(resets) != 12 {
@@ -297,7 +297,7 @@ func TestSwitchNeedsItsBoard(t *testing.T) {
 		})
 	}
 	if as := plan.NewAssessor(n).Assess(&s.Functions[8]); len(as.Refusals) > 0 {
-		t.Errorf("the assessment of a switch: %+v", as.Refusals)
+		t.Errorf("a switch is refused with %+v, want no refusal", as.Refusals)
 	}
 }
 

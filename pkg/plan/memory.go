@@ -42,9 +42,12 @@ func (c *candidate) reservable() *rule.Verdict {
 
 // opened returns the functions that the VM opens. It does not open the others of the assignment set.
 func (c *candidate) opened() []*device.Function {
+	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
+		return []*device.Function{c.f}
+	}
 	var all []*device.Function
-	for _, t := range c.all {
-		if t.f == c.f || t.role == RoleCompanion && c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {
+	for _, t := range c.members() {
+		if t.f == c.f || t.role == RoleCompanion {
 			all = append(all, t.f)
 		}
 	}

@@ -36,7 +36,7 @@ func TestPairIsPlannedLikeItsFunctions(t *testing.T) {
 	}
 	p.Devices[0].Pair, p.Devices[1].Pair = "", ""
 	if diff := cmp.Diff(apart, p); diff != "" {
-		t.Errorf("the pair changes more than its name (-apart +pair):\n%s", diff)
+		t.Errorf("the pair changes more than its name (-want apart +got pair):\n%s", diff)
 	}
 	if got := len(apart.Allocated()); got != 3 {
 		t.Errorf("%d devices apart, want 3", got)

@@ -72,6 +72,12 @@ func Renewal() []Phase {
 	return []Phase{Deactivate, RebindEndpoints, ResetAfter, ConfigureVFs, ApplySettings, BindEndpoints, Activate}
 }
 
+// Reactivation returns the phases for a prepared claim whose activations were lost before its first sandbox. There is nothing to take back.
+// A device is reset, as in Renewal: what made the activation may have started again, and left the device as it was.
+func Reactivation() []Phase {
+	return []Phase{RebindEndpoints, ResetAfter, ConfigureVFs, ApplySettings, BindEndpoints, Activate}
+}
+
 // ForHost returns the phases before [GivingBack] if a quarantine ends without a proof and a host driver gets a device.
 func ForHost() []Phase { return []Phase{Deactivate, Bind, Measure, ResetForHost} }
 

@@ -110,6 +110,8 @@ type Function struct {
 	// Settings are what providers set for the function besides its binding; see [Setting]. VFIndex is the index of a VF that has some.
 	Settings []Setting `json:"settings,omitempty"`
 	VFIndex  int       `json:"vfIndex,omitempty"`
+	// ServedBy are the names of providers that serve the function between two tenants, whether they have a setting for it or not.
+	ServedBy []string `json:"servedBy,omitempty"`
 	// Sanitize is the profile of the sanitizing stage that the function passes before another tenant gets it; empty if there
 	// is none.
 	Sanitize string `json:"sanitize,omitempty"`

@@ -69,6 +69,18 @@ func (c *candidate) providedSettings() []Setting {
 	return all
 }
 
+// servedBy returns the providers that end what the device executes between two tenants. xe does that for each slice, also if its bounds
+// are those that an operator has set, or the class asks for none.
+func (c *candidate) servedBy() []string {
+	if c.choice.Slice == nil || c.f.VF == nil || c.f.Vendor != pci.VendorIntel {
+		return nil
+	}
+	if pf, ok := c.node.Snapshot.Function(c.f.VF.PF); !ok || pf.Driver != "xe" {
+		return nil
+	}
+	return []string{ProviderXe}
+}
+
 // amdSlice refuses a VF of a GPU that is divided in another way than the node config says. gim can't change that for one claim.
 func (c *candidate) amdSlice() ([]Setting, *rule.Verdict) {
 	if c.choice.Slice == nil || c.choice.Slice.AMD == nil || c.f.VF == nil || c.f.Vendor != pci.VendorAMD {

@@ -192,7 +192,7 @@ func (p *Provision) notProvisionable(pf *device.Function, n Node) (why, fix stri
 	case !p.Remakes(): // sriov_drivers_autoprobe affects later probes only: no claim's VF changes
 		return "", ""
 	case p.Want > pf.PF.TotalVFs:
-		return fmt.Sprintf("%d VFs are required, but it supports %d", p.Want, pf.PF.TotalVFs),
+		return fmt.Sprintf("it needs %s, but supports %d", countVFs(p.Want), pf.PF.TotalVFs),
 			"lower the count, or raise the limit in the device's firmware"
 	case device.IsVFIO(pf.Driver):
 		return "it is on " + pf.Driver + " and may be in a VM", "give the PF back to its driver first"

@@ -58,7 +58,7 @@ func TestProvisions(t *testing.T) {
 				of(s, nic).PF.Autoprobe, of(s, nic).PF.NumVFs, of(s, nic).PF.VFs = true, 0, nil
 			},
 		},
-		"more than there can be": {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it supports 7"},
+		"more than there can be": {rule: v1alpha1.VFRule{PF: "eth0", Count: new(8)}, refused: "it needs 8 VFs, but supports 7"},
 		"no room for VFs in memory": {
 			rule: v1alpha1.VFRule{PF: "eth0", Count: new(4)}, refused: "VF BAR 0 and VF BAR 3 have no address, so the kernel can't make VFs",
 			change: func(s *device.Snapshot, _ *plan.Node) { of(s, nic).PF.UnassignedBARs = []int{0, 3} },
@@ -101,10 +101,10 @@ func TestProvisions(t *testing.T) {
 				t.Errorf("%+v, want due: %t, refused: %q", got, tt.due, tt.refused)
 			}
 			if (got.Refused != "") != (got.Fix != "") {
-				t.Errorf("refused: %q, with the way out %q", got.Refused, got.Fix)
+				t.Errorf("refused: %q, fix: %q; want both or neither", got.Refused, got.Fix)
 			}
 			if !strings.Contains(got.String(), tt.rule.PF) {
-				t.Errorf("%q does not name %s", got.String(), tt.rule.PF)
+				t.Errorf("%q, want it to name %s", got.String(), tt.rule.PF)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestProvisionNamesVFsOnHostDrivers(t *testing.T) {
 	}
 	held(s, &n)
 	if got := plan.Provisions(rules, n, nil)[0]; len(got.OnHostDrivers) != 0 {
-		t.Errorf("%v are named, though a claim has them", got.OnHostDrivers)
+		t.Errorf("on host drivers: %v, want none: a claim has them", got.OnHostDrivers)
 	}
 }
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -18,15 +19,25 @@ func RefuseClaim(claim Ref, verdicts ...rule.Verdict) *rule.RefusedError {
 	return &rule.RefusedError{Subject: "claim " + claim.String(), Verdicts: verdicts}
 }
 
-// joinMates adds the other reasons why a group is not viable, so that the refusal names all members at once.
+// joinMates adds the other reasons why a group is not viable, so that the refusal names its members at once, or the first of many.
 func joinMates(v *rule.Verdict, others []rule.Verdict) {
+	named, more := 1, 0
 	for i := range others {
-		if o := &others[i]; o.Code == rule.GroupNotViable {
+		o := &others[i]
+		switch {
+		case o.Code != rule.GroupNotViable:
+		case named == maxMates:
+			more++
+		default:
+			named++
 			v.Text += "; " + o.Text
 			if !strings.Contains(v.Fix, o.Fix) {
 				v.Fix += "; " + o.Fix
 			}
 		}
+	}
+	if more > 0 {
+		v.Text += fmt.Sprintf("; and %d more members of the group", more)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -94,16 +95,17 @@ func (c *candidate) sanitized() *rule.Verdict {
 			Fix:  "nothing: kata-vfio-controller deletes the claim",
 		}
 	}
-	for _, t := range c.all {
-		s, waits := c.node.Sanitizing[t.f.Address]
-		if !waits || s.Code == rule.NotSanitized && s.Claim != "" && s.Claim == c.ref.UID {
-			continue
-		}
-		r := c.mate(t.f, s.Code, fmt.Sprintf("%s %s", t.f.Address, s.Text), c.sanitizeFix(s))
-		r.Object = s.Profile
-		return r
+	waiting := c.set.having(waitsForStage, func(f *device.Function) bool {
+		s, waits := c.node.Sanitizing[f.Address]
+		return waits && (s.Code != rule.NotSanitized || s.Claim == "" || s.Claim != c.ref.UID)
+	})
+	if len(waiting) == 0 {
+		return c.sanitizedAsRequired(waits)
 	}
-	return c.sanitizedAsRequired(waits)
+	s := c.node.Sanitizing[waiting[0].Address]
+	r := c.mate(waiting[0], s.Code, fmt.Sprintf("%s %s", waiting[0].Address, s.Text), c.sanitizeFix(s))
+	r.Object = s.Profile
+	return r
 }
 
 // stageIsDue reports whether a function of the claim waits for a stage. Of a pair, one may wait and the other not.

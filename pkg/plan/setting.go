@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // Setting is a value outside of a function's binding that a provider sets for a claim, and takes back after it: the scheduling of a
 // slice, the type of a vGPU, the partition of a fabric. Plan decides it, and the provider that it names carries it out; see
 // [bind.Provider].
@@ -32,6 +34,17 @@ func (fn *Function) SetStep(s *Setting, from, to string) Step {
 		Operation: SetValue, Address: fn.Address, DriverBefore: fn.Target.Driver, DriverAfter: fn.Target.Driver,
 		Provider: s.Provider, Setting: s.Name, Value: to, Former: from,
 	}
+}
+
+// Providers returns the names of the providers that serve fn, each once, in order: also of those that have no setting for it.
+func (fn *Function) Providers() []string {
+	var all []string
+	for _, s := range fn.Settings {
+		all = append(all, s.Provider)
+	}
+	all = append(all, fn.ServedBy...)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // SettingsOf returns the settings of fn that are activations, or the others, in order.

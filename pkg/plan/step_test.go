@@ -32,12 +32,12 @@ func TestTransitionsInvert(t *testing.T) {
 			for _, s := range slices.Backward(plan.Transition(gpuAddr, from, to)) {
 				inverse, ok := s.Inverse()
 				if !ok {
-					t.Fatalf("%v has no inverse", s)
+					t.Fatalf("%v has no inverse, want one", s)
 				}
 				undo = append(undo, inverse)
 			}
 			if diff := cmp.Diff(plan.Transition(gpuAddr, to, from), undo); diff != "" {
-				t.Errorf("from %+v to %+v (-transition back +inverses):\n%s", from, to, diff)
+				t.Errorf("from %+v to %+v (-want the transition back +got the inverses):\n%s", from, to, diff)
 			}
 		}
 	}
@@ -56,10 +56,10 @@ func TestTransitionsArrive(t *testing.T) {
 			now := from
 			for _, s := range plan.Transition(gpuAddr, from, to) {
 				if s.DriverBefore != now.Driver {
-					t.Errorf("%v: it says %q is bound, but %q is", s, s.DriverBefore, now.Driver)
+					t.Errorf("%v: driver before is %q, want %q", s, s.DriverBefore, now.Driver)
 				}
 				if s.Operation == plan.Probe && now.Override != "" && now.Override != s.DriverAfter {
-					t.Errorf("from %+v to %+v: %v, but the override is %s", from, to, s, now.Override)
+					t.Errorf("from %+v to %+v: %v while the override is %s, want a probe for that driver", from, to, s, now.Override)
 				}
 				now.Driver = s.DriverAfter
 				if s.Operation == plan.Override {
@@ -67,7 +67,7 @@ func TestTransitionsArrive(t *testing.T) {
 				}
 			}
 			if now != to {
-				t.Errorf("from %+v the steps lead to %+v, not %+v", from, now, to)
+				t.Errorf("from %+v the steps lead to %+v, want %+v", from, now, to)
 			}
 		}
 	}

@@ -89,6 +89,11 @@ func (c *candidate) configured() *rule.Verdict {
 	if c.f.VF == nil {
 		return nil
 	}
+	if said := c.saidOfNIC(); c.f.Class.Base() != pci.BaseNetwork && len(said) > 0 {
+		return c.mate(c.f, rule.UnsupportedSetting,
+			fmt.Sprintf("%s (class %s) is no VF of a NIC, and has no %s", c.f.Address, c.f.Class, strings.Join(said, ", ")),
+			"leave those out of the VFConfig, or name the requests of NIC VFs in it; earlier versions published this device as a vf, too")
+	}
 	if said := c.ethernetOnly(); c.f.Class.Sub() == pci.ClassInfiniBand && len(said) > 0 {
 		return c.mate(c.f, rule.UnsupportedSetting,
 			fmt.Sprintf("%s is a VF of an InfiniBand NIC, whose PF can't set %s", c.f.Address, strings.Join(said, ", ")),
@@ -170,6 +175,14 @@ func guardEthernet(want *device.VFSettings) {
 	}
 }
 
+// saidOfNIC returns the names of what class or claim set and only a NIC's VF has.
+func (c *candidate) saidOfNIC() []string {
+	if c.claimed.VF == nil {
+		return nil
+	}
+	return slices.DeleteFunc(c.claimed.VF.Fields(), func(name string) bool { return name == "allowUntagged" })
+}
+
 // settingsSaid returns the names of the PF's settings that class or claim set.
 func (c *candidate) settingsSaid() []string {
 	if c.claimed.VF == nil {
@@ -237,8 +250,8 @@ func (c *candidate) endpoint() *rule.Verdict {
 		return no(fmt.Sprintf("%s (class %s) is not a virtual function of an Ethernet controller, so Kata can't use it as a physical endpoint", c.f.Address, c.f.Class), fix)
 	case change == nil || change.Want.MAC == "":
 		return no(fmt.Sprintf("the address of %s can't be set by its PF, but Kata finds a physical endpoint's interface by its address", c.f.Address), fix)
-	case len(c.all) > 1:
-		return no(fmt.Sprintf("%s is one of %d functions that are assigned together, but a physical endpoint must be alone in its IOMMU group", c.f.Address, len(c.all)), fix)
+	case len(c.set.functions) > 1:
+		return no(fmt.Sprintf("%s is one of %d functions that are assigned together, but a physical endpoint must be alone in its IOMMU group", c.f.Address, len(c.set.functions)), fix)
 	case c.claimed.VFIO.Backend == v1alpha1.BackendIOMMUFD:
 		return no("the claim requests backend IOMMUFD, but Kata uses the IOMMU group of a physical endpoint", "set `backend: Auto`")
 	}

@@ -130,21 +130,21 @@ func TestGeneratedAddresses(t *testing.T) {
 				text := plan.GenerateMAC(uid, name, try)
 				mac, err := net.ParseMAC(text)
 				if err != nil || mac[0]&0x03 != 0x02 {
-					t.Errorf("%q is not an unicast, locally administered address", text)
+					t.Errorf("GenerateMAC = %q, want a unicast, locally administered address", text)
 				}
 				if text != plan.GenerateMAC(uid, name, try) {
-					t.Errorf("%q is another the second time", text)
+					t.Errorf("GenerateMAC = %q, want the same address the second time", text)
 				}
 				guid, err := net.ParseMAC(plan.GenerateGUID(uid, name, try))
 				if err != nil || len(guid) != 8 || guid[0]&0x03 != 0x02 {
-					t.Errorf("%s is not a locally administered EUI-64: %v", guid, err)
+					t.Errorf("GenerateGUID = %s, %v; want a locally administered EUI-64", guid, err)
 				}
 				seen[text], seen[guid.String()] = true, true
 			}
 		}
 	}
 	if len(seen) != 16 {
-		t.Errorf("%d addresses of 16 are different", len(seen))
+		t.Errorf("%d different addresses, want 16", len(seen))
 	}
 }
 
@@ -224,13 +224,13 @@ func TestEndpointEndsOnItsKernelDriver(t *testing.T) {
 				t.Errorf("endpoint (-want +got):\n%s", diff)
 			}
 			if d := got.Devices[0]; d.Attachment != v1alpha1.AttachPhysicalEndpoint || d.Backend != v1alpha1.BackendGroup || fn.Target.Driver != "vfio-pci" {
-				t.Errorf("device %+v, target %+v", d, fn.Target)
+				t.Errorf("device %+v, target %+v; want a physical endpoint by its group, with target vfio-pci", d, fn.Target)
 			}
 			if last := got.Steps[len(got.Steps)-1].String(); last != "probe 0000:21:10.0 for "+tt.want {
-				t.Errorf("the last step is %q", last)
+				t.Errorf("the last step is %q, want a probe for %s", last, tt.want)
 			}
 			if first := got.StepsFor(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)[0].String(); first != "unbind 0000:21:10.0 from "+tt.want {
-				t.Errorf("the first step back is %q", first)
+				t.Errorf("the first step back is %q, want an unbind from %s", first, tt.want)
 			}
 		})
 	}
@@ -302,11 +302,11 @@ func TestPoolsAddressesAreAStep(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if last := got.Steps[len(got.Steps)-1]; last.String() != "take addresses for "+nicVF.String()+" from pool storage" {
-		t.Errorf("the last step is %s", last)
+		t.Errorf("the last step is %s, want the addresses taken from pool storage", last)
 	}
 	release := got.StepsFor(plan.AtPrepared, slices.Concat(plan.Cleaning(), plan.GivingBack())...)
 	if last := release[len(release)-1]; last.String() != "give the addresses of "+nicVF.String()+" back to pool storage" {
-		t.Errorf("the last step of the way back is %s", last)
+		t.Errorf("the last step of the way back is %s, want the addresses given back to pool storage", last)
 	}
 }
 

@@ -82,6 +82,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 	s.reporter = dra.NewReporter(dra.ReporterConfig{
 		Client: client, Recorder: recorder, Log: s.log, Final: s.outbox, Ledger: s.node.History, Uplink: s.node.PFs.Uplink,
 	})
+	s.partitions = &Partitions{Node: s.node, Reporter: s.reporter, Attributes: s.publisher.Attributes, Log: s.log}
 	s.stages = &StageWatch{
 		Devices: s.node.Maintainer, Client: client, Sanitizers: s.config.Node.Sanitizers, Reporter: s.reporter,
 		Node: s.config.Node.Name, Log: s.log, Metrics: s.metrics, Changes: s.changes,
@@ -98,6 +99,7 @@ func (s *service) join(ctx context.Context, health *dra.Health) error {
 		Publisher: s.publisher, Health: health, Reporter: s.reporter, Metrics: s.metrics, Log: s.log,
 		Losses: s.losses(), Attempts: attempts, Changes: s.changes, Fatal: s.fatal,
 	})
+	// Last: the kubelet watches the directory of registration sockets, and calls as soon as one is there.
 	s.helper, err = dra.Kubelet{
 		Client: client, NodeName: s.config.Node.Name, PodUID: s.config.PodUID,
 		PluginDir: s.config.PluginDir, RegistryDir: s.config.RegistryDir, MetadataCDIDir: s.config.MetadataCDIDir,

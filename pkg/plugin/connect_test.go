@@ -50,7 +50,7 @@ func served(t *testing.T, m serving.Scraping, kubeconfig string) string {
 	t.Helper()
 	m.Listen = "127.0.0.1:0"
 	s := &service{
-		config: Config{Node: node.NodeConfig{Name: "worker-1"}, Kubeconfig: kubeconfig, Metrics: Scraping{Serving: m}}, log: slog.New(slog.DiscardHandler), metrics: noMetrics(),
+		config: Config{Node: node.Config{Name: "worker-1"}, Kubeconfig: kubeconfig, Metrics: Scraping{Serving: m}}, log: slog.New(slog.DiscardHandler), metrics: noMetrics(),
 	}
 	server, err := s.listenMetrics(t.Context())
 	if err != nil {

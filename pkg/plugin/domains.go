@@ -13,7 +13,7 @@ func (s *service) countDomains(ctx context.Context, snap *device.Snapshot) {
 	if !s.node.Node.HasExclusive() {
 		return
 	}
-	known, err := s.node.Preparer.PlanNode(snap)
+	known, err := s.node.Preparer.PlanNode(ctx, snap)
 	if err != nil { // publishing logs it at its level, too
 		s.log.DebugContext(ctx, "free devices of exclusive domains not counted", slog.Any("err", err))
 		return

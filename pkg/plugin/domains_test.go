@@ -35,7 +35,7 @@ func TestFragmentationIsCounted(t *testing.T) {
 			kernel := sysfstest.New(t)
 			first, _, dead := kernel.AddGPU(0x3b), kernel.AddGPU(0x3c), kernel.AddGPU(0x3d)
 			kernel.SetConfig(dead, 0, 0xff, 0xff, 0xff, 0xff)
-			n, err := node.Look(node.NodeConfig{Root: kernel.Root(), StateDir: node.DefaultStateDir, Node: cfg})
+			n, err := node.Look(node.Config{Root: kernel.Root(), StateDir: node.DefaultStateDir, Node: cfg})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 )
 
 const (
@@ -26,20 +28,37 @@ func (s *service) watchFabric(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			s.askFabric(ctx)
+			if s.askFabric(ctx) {
+				s.reactivate(ctx)
+			}
 		}
 	}
 }
 
-// askFabric asks once. Without an answer the node serves its other devices, so an error is only logged. A change is published.
-func (s *service) askFabric(ctx context.Context) {
+// reactivate has lost partitions made again, and reports those that can't be.
+func (s *service) reactivate(ctx context.Context) {
+	if s.partitions.Look(ctx) {
+		s.watcher.ReadHost()
+		s.changes.Wake() // the functions were reset, or quarantined
+	}
+}
+
+// askFabric asks once, and reports whether there was an answer. Without one the node serves its other devices, so an error is only logged. A
+// change is published.
+func (s *service) askFabric(ctx context.Context) (answered bool) {
 	limited, cancel := context.WithTimeoutCause(ctx, fabricLimit, fmt.Errorf("no answer within %s", fabricLimit))
 	defer cancel()
 	changed, err := s.node.AskFabric(limited)
-	if isNew(&s.noFabric, err) && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !fabric.SameReason(s.noFabric, err.Error()) {
 		s.log.WarnContext(ctx, "Fabric Manager can't be asked: claims with its GPUs are refused until it can", slog.Any("err", err))
 	}
+	s.noFabric = ""
+	if err != nil {
+		s.noFabric = err.Error()
+	}
+	// The new snapshot wakes all that follow the node, as a change that the kernel reports does.
 	if changed {
 		s.watcher.ReadHost()
 	}
+	return err == nil
 }

@@ -83,7 +83,6 @@ const (
 // Failing may be called at any time, Look and Run by one goroutine.
 type Monitor struct {
 	config    MonitorConfig
-	vpds      *facts.VPDs
 	published published
 	took      time.Duration     // the last look
 	enforced  check.Enforcement // of the last look
@@ -94,7 +93,7 @@ type Monitor struct {
 
 // NewMonitor returns a monitor that has not looked yet: nothing fails.
 func NewMonitor(c MonitorConfig) *Monitor {
-	return &Monitor{config: c, vpds: facts.NewVPDs(), now: &check.Failures{}}
+	return &Monitor{config: c, now: &check.Failures{}}
 }
 
 // Failing returns the rules that count and fail for a function or its node, the worst first. Functions that appeared
@@ -135,6 +134,7 @@ func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) er
 // state if they can't be read. A stale snapshot changes nothing. Events that the ledger refuses are logged, and repeated
 // at the next look.
 func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
+	// A stale snapshot is the last good one: what was concluded from it stays in force.
 	if snap.Stale != "" {
 		return
 	}
@@ -151,6 +151,7 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	at := time.Now()
 	found, now := m.look(ctx, fresh, at)
 	m.config.Metrics.ObserveAudit(found)
+	// Before the ledger: Prepare must refuse a device that fails a check also while the ledger's disk is full.
 	before := m.conclude(now)
 	m.publish(ctx, now, at)
 	if !same(before, now) {
@@ -181,8 +182,8 @@ func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time)
 // ask asks the checks of a node that is as the snapshot says.
 func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) (*facts.Node, []finding.Finding) {
 	n := facts.New(m.config.FS, snap)
-	n.KeepVPDs(m.vpds)
 	n.SetPublished(m.config.Node.Offered(snap))
+	// The waivers are read at each look: their dates pass, and an operator changes them while the plugin runs.
 	m.enforced = check.Enforcement{Profile: m.config.Profile, Counts: m.config.Counts, Waivers: m.config.Node.Waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.config.Checks}
 	return n, m.enforced.Ask(n)
 }
@@ -202,6 +203,7 @@ func (m *Monitor) publish(ctx context.Context, now *check.Failures, at time.Time
 		return
 	}
 	if _, err := m.config.Ledger.Append(ctx, events...); err != nil {
+		// m.published stays as it is, so the next look tries to record them again.
 		m.config.Log.WarnContext(ctx, "the ledger has not recorded the checks", slog.Any("err", err))
 		return
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
-	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 	"github.com/kata-vfio/kata-vfio/test/board"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
@@ -408,60 +407,4 @@ func TestRunLooksAtChangesAndEveryOnceInAWhile(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// blackwell is a board whose NVSwitches are behind a ConnectX function, by its vital
-// product data.
-func blackwell(tb testing.TB) *board.Tree {
-	tb.Helper()
-	t := board.New(tb)
-	t.AddRootPort(0x50)
-	t.AddRootPort(0x58)
-	gpu := sysfstest.GPU(pci.Address{Bus: 0x50})
-	gpu.Device = 0x2901
-	t.Add(gpu)
-	addManager(t, "\x82\x10\x00Nvidia ConnectX-7\x90\x20\x00VA\x06SW_MNG\x00")
-	return t
-}
-
-func addManager(t *board.Tree, vpd string) {
-	manager := sysfstest.NIC(pci.Address{Bus: 0x58})
-	manager.Vendor, manager.Device = 0x15b3, 0x1021
-	t.Add(manager)
-	t.Put("sys/bus/pci/devices/"+manager.Address.String()+"/vpd", vpd)
-}
-
-// TestProductDataAreReadOnce: a device takes up to seconds for them, and the monitor looks
-// every minute. Where another device comes to the address, they are read again.
-func TestProductDataAreReadOnce(t *testing.T) {
-	var reads atomic.Int64
-	s := newScene(t, blackwell, func(_ *scene, c *plugin.MonitorConfig) {
-		c.FS = c.FS.WithTap(func(a sysfs.Access) {
-			if strings.HasSuffix(a.Path, "/vpd") {
-				reads.Add(1)
-			}
-		})
-	})
-	for range 3 {
-		s.look()
-	}
-	if reads.Load() != 1 {
-		t.Errorf("read %d times, want once", reads.Load())
-	}
-	if got := s.states["GPU-004"]; got != finding.Pass {
-		t.Errorf("GPU-004 is %q on a board with a fabric, want %s", got, finding.Pass)
-	}
-	manager := pci.Address{Bus: 0x58}
-	s.tree.Remove(manager)
-	addManager(s.tree, "\x82\x10\x00Nvidia ConnectX-7\x90\x20\x00")
-	s.rescan()
-	for range 3 {
-		s.look()
-	}
-	if reads.Load() != 2 {
-		t.Errorf("read %d times, want once of each device", reads.Load())
-	}
-	if got := s.states["GPU-004"]; got != finding.NotApplicable {
-		t.Errorf("GPU-004 is %q on a board without a fabric, want %s", got, finding.NotApplicable)
-	}
 }

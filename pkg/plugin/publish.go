@@ -100,8 +100,8 @@ func (p Publishing) once(ctx context.Context, snap *device.Snapshot, last string
 type publishedNode struct{ service *service }
 
 // PlanNode implements [dra.PublishedNode].
-func (n publishedNode) PlanNode(snap *device.Snapshot) (plan.Node, error) {
-	return n.service.node.Preparer.PlanNode(snap)
+func (n publishedNode) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
+	return n.service.node.Preparer.PlanNode(ctx, snap)
 }
 
 // Failing implements [dra.PublishedNode].
@@ -210,6 +210,7 @@ func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
 func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// The first baseline of a boot stays: a plugin that starts later would record as normal what was changed since.
 	if n.kept || n.hasBaseline(snap.Host.BootID) {
 		n.kept = true
 		return nil
@@ -259,5 +260,6 @@ func (n *RunFiles) write(name string, data []byte) error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
 	}
+	// The temporary file is in the same directory: rename(2) fails between mounts, and readers see the old file or the new one.
 	return renameio.WriteFile(filepath.Join(n.dir, name), append(data, '\n'), 0o600, renameio.WithTempDir(n.dir))
 }

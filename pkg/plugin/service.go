@@ -16,8 +16,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
@@ -34,7 +34,7 @@ import (
 type Config struct {
 	// Node has the paths of the node's files. Its Name and its Node, the config, are required. The service sets
 	// Inventory and Observe.
-	Node node.NodeConfig
+	Node node.Config
 	Log  *slog.Logger
 	// PodUID distinguishes the instances of a rolling update; empty for the only instance.
 	PodUID string
@@ -79,6 +79,7 @@ func Run(ctx context.Context, c Config) error {
 	s := &service{config: c, log: c.Log, fatal: cancel}
 	// ctx has ended when the parts are closed.
 	err := errors.Join(s.start(ctx), s.stop(context.WithoutCancel(ctx)))
+	// A part that ends the service through fatal leaves its error as the cause, and the others only see ctx end.
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -119,6 +120,8 @@ type service struct {
 	recovery *Recovery
 	// noFabric is why Fabric Manager could not be asked last; empty if it answered.
 	noFabric string
+	// partitions has lost partitions made again.
+	partitions *Partitions
 	// problems of the node's config were logged last.
 	problems []rule.Verdict
 	// changes wakes the publisher and what keeps devices warm.
@@ -202,6 +205,7 @@ func (s *service) serve(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return s.syncStatuses(ctx) })
 	g.Go(func() error { return s.lookAtDevices(ctx) })
 	g.Go(func() error { return s.watchDisk(ctx) })
+	g.Go(func() error { return s.watchHealth(ctx) })
 	g.Go(func() error { return s.watchFabric(ctx) })
 	g.Go(func() error { return s.recovered(ctx, s.repair) })
 	g.Go(func() error { return s.recovered(ctx, s.provision) })

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
@@ -70,8 +69,6 @@ func TestWarmWatchLooksAfterChanges(t *testing.T) {
 		}
 	})
 }
-
-func noRecords() ([]*journal.Record, []error) { return nil, nil }
 
 // TestWarmWatchKeepsDevicesReady, and says what is ready and what is not.
 func TestWarmWatchKeepsDevicesReady(t *testing.T) {

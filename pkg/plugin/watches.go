@@ -78,6 +78,8 @@ func (s *service) lookOnce(ctx context.Context, last string) string {
 	if err == nil {
 		selection := nodeconfig.Select(s.node.Node, snap)
 		err = s.watcher.Look(ctx, func(f *device.Function) bool {
+			// The others are left alone: reading the configuration space wakes a device that sleeps (pci_config_pm_runtime_get in
+			// drivers/pci/pci.c).
 			return selection.Choice(f.Address).Ours || device.IsVFIO(f.Driver)
 		})
 	}
@@ -96,7 +98,7 @@ const statusEvery = time.Minute
 
 // syncStatuses updates the status of prepared claims until ctx ends.
 func (s *service) syncStatuses(ctx context.Context) error {
-	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Parts.Journal, Attributes: s.publisher.Attributes}
+	statuses := dra.StatusSync{Reporter: s.reporter, Records: s.node.Parts.Journal, Attributes: s.publisher.Attributes, Lost: s.partitions.Lost}
 	return EverySpread(ctx, statusEvery, statuses.Look)
 }
 

@@ -44,11 +44,11 @@ func TestVFsAddressesFromAPool(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(rec, w.record(uid)); diff != "" {
-		t.Errorf("the record on disk differs (-returned +disk):\n%s", diff)
+		t.Errorf("the record on disk differs (-want as returned +got from disk):\n%s", diff)
 	}
 	again := w.mustPrepare(w.request(uid, vfs[0], vfs[2]))
 	if diff := cmp.Diff(rec.Plan, again.Plan); diff != "" {
-		t.Errorf("prepared again (-before +after):\n%s", diff)
+		t.Errorf("prepared again (-want as before +got):\n%s", diff)
 	}
 	w.mustPrepare(w.request(other, vfs[1]))
 	w.wantAddresses("with two claims", "192.0.2.10/24", "192.0.2.11/24", "192.0.2.12/24")
@@ -115,10 +115,10 @@ func TestPrepareWithoutAnAddressLeavesNothing(t *testing.T) {
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, vfs[0]))
 			says(t, err, tt.says...)
 			if diff := cmp.Diff(before, w.bindings()); diff != "" || w.record(uid) != nil {
-				t.Errorf("record %v, bindings (-before +now):\n%s", w.record(uid), diff)
+				t.Errorf("record %v (want nil), bindings (-want as before +got):\n%s", w.record(uid), diff)
 			}
 			if changed := w.changedVFs(); len(changed) > 0 {
-				t.Errorf("PFs impose %v", changed)
+				t.Errorf("PFs impose %v, want none", changed)
 			}
 			w.wantAddresses("after it")
 		})
@@ -153,10 +153,10 @@ func TestPrepareFailsIfPoolDoesNotAnswer(t *testing.T) {
 	}
 	says(t, err, "take addresses for vf-0000-21-02-0 from pool tenants", "to pool tenants: killed")
 	if rec := w.record(uid); rec == nil || rec.Reason == "" {
-		t.Fatalf("record %+v", rec)
+		t.Fatalf("record is %+v, want one with a reason", rec)
 	}
 	if diff := cmp.Diff(before, w.bindings()); diff != "" {
-		t.Errorf("bindings (-before +now):\n%s", diff)
+		t.Errorf("bindings (-want as before +got):\n%s", diff)
 	}
 	w.pool.mute = nil
 	w.mustPrepare(w.request(uid, vfs[0]))
@@ -181,13 +181,13 @@ func TestAddressThatCannotBeGivenBack(t *testing.T) {
 	}
 	rec := w.record(uid)
 	if rec == nil || rec.State != journal.Cleaned || rec.Reason == "" {
-		t.Fatalf("record %+v", rec)
+		t.Fatalf("record is %+v, want it cleaned, with a reason", rec)
 	}
 	if diff := cmp.Diff(before, w.bindings()); diff != "" || w.hasSpec(uid) {
-		t.Errorf("CDI spec %t, bindings (-before +now):\n%s", w.hasSpec(uid), diff)
+		t.Errorf("CDI spec %t (want false), bindings (-want as before +got):\n%s", w.hasSpec(uid), diff)
 	}
 	if r, err := w.plugin(nil).Recover(t.Context()); err != nil || len(r.Unfinished) != 1 {
-		t.Errorf("Recover = %+v, %v", r, err)
+		t.Errorf("Recover = %+v, %v; want one claim unfinished", r, err)
 	}
 	w.wantAddresses("meanwhile", "192.0.2.10/24")
 	if err := w.plugin(nil).LeaveAddresses(t.Context(), uid); err != nil {
@@ -211,7 +211,7 @@ func TestPluginThatIsBack(t *testing.T) {
 	}
 	w.pool.missing = nil
 	if r, err := w.plugin(nil).Recover(t.Context()); err != nil || len(r.Released) != 1 {
-		t.Errorf("Recover = %+v, %v", r, err)
+		t.Errorf("Recover = %+v, %v; want one claim released", r, err)
 	}
 	w.wantAddresses("at the end")
 }
@@ -257,6 +257,6 @@ func TestAddressesAreNotForGPUs(t *testing.T) {
 	w.usePool()
 	rec := w.mustPrepare(w.request(uid, w.k.AddGPU(0x3b)))
 	if rec.Plan.Devices[0].Lease != nil {
-		t.Errorf("a GPU has a lease: %+v", rec.Plan.Devices[0].Lease)
+		t.Errorf("a GPU has the lease %+v, want nil", rec.Plan.Devices[0].Lease)
 	}
 }

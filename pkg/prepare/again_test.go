@@ -30,12 +30,12 @@ func TestPrepareAgainWhileTheVMRuns(t *testing.T) {
 			before, writes := w.state(), len(w.k.Writes())
 			for range 3 {
 				if diff := cmp.Diff(first, w.mustPrepare(req)); diff != "" {
-					t.Errorf("record (-first +again):\n%s", diff)
+					t.Errorf("record (-want as at first +got):\n%s", diff)
 				}
 			}
 			w.unchanged(before)
 			if now := lastWrites(w, writes); len(now) > 0 {
-				t.Errorf("wrote %v", now)
+				t.Errorf("wrote %v, want nothing", now)
 			}
 			if !w.hasSpec(uid) {
 				t.Error("no CDI spec")
@@ -63,7 +63,7 @@ func TestUnprepareAgain(t *testing.T) {
 	}
 	w.unchanged(before)
 	if now := lastWrites(w, writes); len(now) > 0 {
-		t.Errorf("wrote %v", now)
+		t.Errorf("wrote %v, want nothing", now)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestOverrideIsLeftAsItWasFound(t *testing.T) {
 			before := w.state()
 			w.mustPrepare(w.request(uid, gpu))
 			if now := w.bindings()[gpu]; now != (plan.Binding{Driver: "vfio-pci", Override: "vfio-pci"}) {
-				t.Errorf("bound %+v", now)
+				t.Errorf("bound %+v, want vfio-pci, by its override too", now)
 			}
 			if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 				t.Fatal(err)
@@ -126,7 +126,7 @@ func TestMovedFunctionIsBoundAgain(t *testing.T) {
 	h.Release()
 	w.mustPrepare(req)
 	if now := w.bindings()[gpu]; now != (plan.Binding{Driver: "vfio-pci", Override: "vfio-pci"}) {
-		t.Errorf("bound %+v", now)
+		t.Errorf("bound %+v, want vfio-pci, by its override too", now)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestAnotherPodOnThePreparedClaim(t *testing.T) {
 	w.mustHandOver("first")
 	req.Pods = []claim.Pod{{UID: "p2", Name: "train"}}
 	if rec := w.mustPrepare(req); !slices.Equal(rec.Plan.Claim.Pods, req.Pods) {
-		t.Errorf("Prepare returns a record for %v", rec.Plan.Claim.Pods)
+		t.Errorf("Prepare returns a record for %v, want %v", rec.Plan.Claim.Pods, req.Pods)
 	}
 	if rec := w.record(uid); !slices.Equal(rec.Plan.Claim.Pods, req.Pods) || rec.Sandbox.ID != "first" {
 		t.Errorf("record for %v with sandbox %+v, want the other pod, and the first sandbox", rec.Plan.Claim.Pods, rec.Sandbox)

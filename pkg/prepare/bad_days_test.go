@@ -56,7 +56,7 @@ func (w *world) state() state {
 func (w *world) unchanged(before state) {
 	w.t.Helper()
 	if diff := cmp.Diff(before, w.state()); diff != "" {
-		w.t.Errorf("the node is not as it was (-before +after):\n%s", diff)
+		w.t.Errorf("the node is not as it was (-want as before +got):\n%s", diff)
 	}
 }
 
@@ -68,7 +68,7 @@ func says(t *testing.T, err error, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("error %q does not say %q", err, word)
+			t.Errorf("error is %q, want it to say %q", err, word)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestRefusedClaimTouchesNothing(t *testing.T) {
 			says(t, err, tt.words...)
 			w.unchanged(before)
 			if now := w.k.Writes(); len(now) > writes {
-				t.Errorf("wrote %v", now[writes:])
+				t.Errorf("wrote %v, want nothing", now[writes:])
 			}
 		})
 	}

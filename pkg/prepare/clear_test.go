@@ -53,10 +53,10 @@ func TestQuarantineEndsByAProof(t *testing.T) {
 	w.k.OnReset(gpu, w.resets(true))
 	proofs, err := w.plugin(nil).Clear(t.Context(), uid, clearing(false))
 	if err != nil || len(proofs) != 1 || w.record(uid) != nil || w.driver(gpu) != home || len(w.unclean()) > 0 {
-		t.Errorf("Clear = %v, %v; driver %s, marks %v", proofs, err, w.driver(gpu), w.unclean())
+		t.Errorf("Clear = %v, %v; driver %s, marks %v; want one proof, driver %s and no mark", proofs, err, w.driver(gpu), w.unclean(), home)
 	}
 	if e := w.lastEvent(ledger.Clear); e == nil || e.Reason != "ticket 4711" || e.By == nil || *e.By != alice || len(e.Codes) > 0 {
-		t.Errorf("the ledger has %+v", e)
+		t.Errorf("the ledger has %+v, want the reason ticket 4711 by %v, and no code", e, alice)
 	}
 }
 
@@ -77,17 +77,17 @@ func TestQuarantineClearedWithoutProofIsRemembered(t *testing.T) {
 				t.Fatal(err)
 			}
 			if w.record(uid) != nil || w.driver(gpu) != home {
-				t.Errorf("record %v, driver %s", w.record(uid), w.driver(gpu))
+				t.Errorf("record %v, driver %s; want nil and %s", w.record(uid), w.driver(gpu), home)
 			}
 			if made := len(w.k.Resets()) > resets; made == reboot {
-				t.Errorf("reset before the host's driver has it: %t", made)
+				t.Errorf("reset before the host's driver has it: %t, want %t", made, !reboot)
 			}
 			w.k.OnReset(gpu, w.resets(false))
 			if diff := cmp.Diff([]pci.Address{gpu}, w.unclean()); diff != "" {
 				t.Errorf("marked (-want +got):\n%s", diff)
 			}
 			if e := w.lastEvent(ledger.Release); e == nil || len(e.Codes) != 1 || e.Codes[0] != ledger.CodeUnproven || e.By == nil {
-				t.Errorf("the ledger has %+v", e)
+				t.Errorf("the ledger has %+v, want %s by an operator", e, ledger.CodeUnproven)
 			}
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(other, gpu))
 			wantQuarantined(t, err) // its reset still fails
@@ -162,11 +162,11 @@ func crashInAClear(t *testing.T, p *power, withoutProof bool) {
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil || len(r.Unfinished) > 0 {
-		t.Fatalf("%s: Recover = %+v, %v", where, r, err)
+		t.Fatalf("%s: Recover = %+v, %v; want nothing unfinished", where, r, err)
 	}
 	if rec := w.record(uid); rec != nil {
 		if rec.State != journal.Quarantined || w.driver(gpu) != "vfio-pci" {
-			t.Errorf("%s: record %s, driver %s", where, rec.State, w.driver(gpu))
+			t.Errorf("%s: record %s, driver %s; want %s and vfio-pci", where, rec.State, w.driver(gpu), journal.Quarantined)
 		}
 		return
 	}
@@ -174,7 +174,7 @@ func crashInAClear(t *testing.T, p *power, withoutProof bool) {
 		t.Errorf("%s: driver %s, want %s", where, w.driver(gpu), home)
 	}
 	if marked := len(w.unclean()) == 1; marked != withoutProof {
-		t.Errorf("%s: marked %t, without proof %t", where, marked, withoutProof)
+		t.Errorf("%s: marked: %t, want %t", where, marked, withoutProof)
 	}
 }
 
@@ -196,13 +196,13 @@ func TestQuarantineOfAnEarlierBootIsClearedWithoutATouch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := lastWrites(w, writes); len(now) > 0 || w.driver(gpu) != home || w.record(uid) != nil {
-		t.Errorf("wrote %v, driver %s, record %v", now, w.driver(gpu), w.record(uid))
+		t.Errorf("wrote %v, driver %s, record %v; want nothing, %s and nil", now, w.driver(gpu), w.record(uid), home)
 	}
 	if diff := cmp.Diff([]pci.Address{gpu}, w.unclean()); diff != "" {
 		t.Errorf("marked (-want +got):\n%s", diff)
 	}
 	if e := w.lastEvent(ledger.Unprepare); e == nil || len(e.Codes) != 1 || e.Codes[0] != ledger.CodeUnproven {
-		t.Errorf("the ledger ends it by %+v", e)
+		t.Errorf("the ledger ends it by %+v, want %s", e, ledger.CodeUnproven)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestQuarantineProvenAfterARebootEndsWithTheHost(t *testing.T) {
 	w.mustRecover()
 	w.k.OnReset(gpu, w.resets(true))
 	if proofs, err := w.plugin(nil).Clear(t.Context(), uid, clearing(false)); err != nil || len(proofs) != 1 {
-		t.Fatalf("Clear = %v, %v", proofs, err)
+		t.Fatalf("Clear = %v, %v; want one proof", proofs, err)
 	}
 	if got := w.driver(gpu); got != home || w.record(uid) != nil {
 		t.Errorf("driver %s, want %s; record %v", got, home, w.record(uid))

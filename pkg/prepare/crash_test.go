@@ -208,7 +208,7 @@ func countEffects(t *testing.T, sc scene, a act) int {
 		t.Fatal(err)
 	}
 	if p.count == 0 {
-		t.Fatalf("%s has no effects to cut off", a.name)
+		t.Fatalf("%s has no effects, want some to cut off", a.name)
 	}
 	return p.count
 }
@@ -238,21 +238,21 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 	planned, mark := ahead(w.record(uid), w.bootID(), true), len(w.events)
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil || len(r.Unfinished) > 0 || len(r.Quarantined) > 0 {
-		t.Fatalf("%s: Recover = %+v, %v", where, r, err)
+		t.Fatalf("%s: Recover = %+v, %v; want nothing unfinished or quarantined", where, r, err)
 	}
 	planned.wantSome(t, where+": Recover", w.executed(mark))
 	checkWholeOrGone(t, w, where, original, reboot)
 	w.wantPartitionsOfRecords(where)
 	planned, mark = ahead(w.record(uid), w.bootID(), false), len(w.events)
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
-		t.Fatalf("%s: Unprepare after Recover: %v", where, err)
+		t.Fatalf("%s: Unprepare after Recover: %v, want nil", where, err)
 	}
 	planned.wantSome(t, where+": Unprepare", w.executed(mark))
 	if diff := cmp.Diff(original, w.bindings()); diff != "" {
-		t.Errorf("%s: after Unprepare (-original +now):\n%s", where, diff)
+		t.Errorf("%s: after Unprepare (-want the original +got):\n%s", where, diff)
 	}
 	if changed := w.changedVFs(); len(changed) > 0 {
-		t.Errorf("%s: after Unprepare PFs impose %v", where, changed)
+		t.Errorf("%s: after Unprepare PFs impose %v, want none", where, changed)
 	}
 	w.wantNoSettings(where + ": after Unprepare")
 	w.wantAddresses(where + ": after Unprepare")
@@ -266,25 +266,25 @@ func checkWholeOrGone(t *testing.T, w *world, where string, original map[pci.Add
 	now, rec := w.bindings(), w.record(uid)
 	if rec == nil {
 		if w.hasSpec(uid) {
-			t.Errorf("%s: no record, but a CDI spec", where)
+			t.Errorf("%s: no record, but a CDI spec; want neither", where)
 		}
 		if diff := cmp.Diff(original, now); diff != "" {
-			t.Errorf("%s: no record, but (-original +now):\n%s", where, diff)
+			t.Errorf("%s: no record, but (-want the original +got):\n%s", where, diff)
 		}
 		if changed := w.changedVFs(); len(changed) > 0 {
-			t.Errorf("%s: no record, but PFs impose %v", where, changed)
+			t.Errorf("%s: no record, but PFs impose %v, want none", where, changed)
 		}
 		w.wantNoSettings(where + ": no record")
 		return
 	}
 	if reboot {
-		t.Errorf("%s: the record outlived the boot it belongs to", where)
+		t.Errorf("%s: the record outlived its boot, want none", where)
 	}
 	if rec.State != journal.Prepared || !w.hasSpec(uid) {
-		t.Errorf("%s: record in state %s, CDI spec: %t", where, rec.State, w.hasSpec(uid))
+		t.Errorf("%s: record in state %s, CDI spec: %t; want %s, true", where, rec.State, w.hasSpec(uid), journal.Prepared)
 	}
 	if marks := w.unclean(); len(marks) > 0 {
-		t.Errorf("%s: prepared, and %v not proven clean", where, marks)
+		t.Errorf("%s: prepared, and %v not proven clean, want none", where, marks)
 	}
 	for _, fn := range rec.Plan.Functions {
 		want := fn.Target
@@ -334,15 +334,15 @@ func failOnce(t *testing.T, sc scene, a act, p *power) {
 	if a.name == "prepare" && err != nil && !quarantined {
 		checkWholeOrGone(t, w, where, original, false)
 		if w.record(uid) != nil {
-			t.Errorf("%s: Prepare failed and left a record", where)
+			t.Errorf("%s: Prepare failed and left a record, want none", where)
 		}
 	}
 	settleAfter(t, w, where)
 	if diff := cmp.Diff(original, w.bindings()); diff != "" {
-		t.Errorf("%s: at the end (-original +now):\n%s", where, diff)
+		t.Errorf("%s: at the end (-want the original +got):\n%s", where, diff)
 	}
 	if changed := w.changedVFs(); len(changed) > 0 {
-		t.Errorf("%s: at the end PFs impose %v", where, changed)
+		t.Errorf("%s: at the end PFs impose %v, want none", where, changed)
 	}
 	w.wantNoSettings(where + ": at the end")
 	w.wantAddresses(where + ": at the end")
@@ -360,7 +360,7 @@ func settleAfter(t *testing.T, w *world, where string) {
 		}
 	}
 	if err != nil || w.record(uid) != nil || w.hasSpec(uid) {
-		t.Errorf("%s: Unprepare = %v, record %v, CDI spec %t", where, err, w.record(uid), w.hasSpec(uid))
+		t.Errorf("%s: Unprepare = %v, record %v, CDI spec %t; want nil, nil, false", where, err, w.record(uid), w.hasSpec(uid))
 	}
 }
 
@@ -386,7 +386,7 @@ func TestCrashThenUsedByTheHostAtEveryPoint(t *testing.T) {
 		}
 		h.Release()
 		if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || w.record(uid) != nil || w.driver(gpu) != "nvidia" {
-			t.Errorf("cut at effect %d, at the end: %v, record %+v, driver %q", at, err, w.record(uid), w.driver(gpu))
+			t.Errorf("cut at effect %d, at the end: %v, record %+v, driver %q; want nil, nil, nvidia", at, err, w.record(uid), w.driver(gpu))
 		}
 	}
 }

@@ -102,7 +102,7 @@ func TestDrainedDeviceGoesToNobody(t *testing.T) {
 			}
 			w.wantDrainRefused(asked)
 			if diff := cmp.Diff(before, w.bindings()); diff != "" {
-				t.Errorf("a drain of what nobody has changed drivers (-before +now):\n%s", diff)
+				t.Errorf("a drain of what nobody has changed drivers (-want as before +got):\n%s", diff)
 			}
 			w.mustUndrain(asked)
 			req := w.request(other, asked)
@@ -130,7 +130,7 @@ func TestDrainKeepsDeviceOfRunningClaim(t *testing.T) {
 			}
 			w.mustRecover()
 			if again := w.mustPrepare(w.request(uid, gpu)); again.State != rec.State || w.driver(gpu) != "vfio-pci" || !w.hasSpec(uid) {
-				t.Errorf("the holder has lost it: %s, driver %s", again.State, w.driver(gpu))
+				t.Errorf("the holder has it in state %s on driver %s, want %s and vfio-pci", again.State, w.driver(gpu), rec.State)
 			}
 			w.mustUnprepare(uid)
 			states, err := w.plugin(nil).FinishDrains(t.Context())
@@ -212,7 +212,7 @@ func TestDrainRefusesForeignDevice(t *testing.T) {
 		}
 	}
 	if marks, err := w.records.Drains(); len(marks) > 0 || err != nil {
-		t.Errorf("marks %v, %v", marks, err)
+		t.Errorf("Drains = %v, %v; want none", marks, err)
 	}
 }
 
@@ -285,10 +285,10 @@ func TestEndThatIsOvertakenTakesNothingAway(t *testing.T) {
 	}}
 	plugin := w.plugin(nil, func(c *prepare.Config) { c.Parts.Locks = locks })
 	if _, err := plugin.FinishDrains(t.Context()); err != nil || !overtaken {
-		t.Fatalf("FinishDrains = %v, overtaken: %t", err, overtaken)
+		t.Fatalf("FinishDrains = %v, overtaken: %t; want nil, true", err, overtaken)
 	}
 	if got := w.driver(gpu); got != "vfio-pci" {
-		t.Errorf("driver %s: it was taken from under its claim", got)
+		t.Errorf("driver %s, want vfio-pci: it was taken from under its claim", got)
 	}
 }
 
@@ -363,7 +363,7 @@ func crashInADrain(t *testing.T, bound bool, p *power, begin func(*world, pci.Ad
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
 	w.mustRecover()
 	if err := w.plugin(nil).BindByPolicy(t.Context()); err != nil {
-		t.Fatalf("%s: %v", where, err)
+		t.Fatalf("%s: %v, want nil", where, err)
 	}
 	marks, err := w.records.Drains()
 	if err != nil {
@@ -379,7 +379,7 @@ func crashInADrain(t *testing.T, bound bool, p *power, begin func(*world, pci.Ad
 		t.Errorf("%s: driver %q, want %q (held: %t, drained: %t)", where, got, want, held, drained)
 	}
 	if drained && w.lastEvent(ledger.Drain) == nil {
-		t.Errorf("%s: drained, and the ledger knows nothing of it", where)
+		t.Errorf("%s: drained, and the ledger has no event of it, want one", where)
 	}
 	if held {
 		w.mustUnprepare(uid)
@@ -391,7 +391,7 @@ func crashInADrain(t *testing.T, bound bool, p *power, begin func(*world, pci.Ad
 		w.mustPrepare(w.request(other, gpu))
 	}
 	if slices.Contains([]string{home}, w.driver(gpu)) != drained {
-		t.Errorf("%s: at the end driver %q, drained: %t", where, w.driver(gpu), drained)
+		t.Errorf("%s: at the end driver %q, want %s: %t", where, w.driver(gpu), home, drained)
 	}
 }
 
@@ -480,15 +480,15 @@ func TestStartDoesNotWaitForADrain(t *testing.T) {
 	w.recover = time.Second
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil || len(r.Unfinished) != 2 { // the record itself, and the drain
-		t.Fatalf("Recover = %+v, %v", r, err)
+		t.Fatalf("Recover = %+v, %v; want record and drain unfinished", r, err)
 	}
 	says(t, r.Unfinished[1], "return 0000:3b:00.0 to its driver", "a later try continues")
 	if w.driver(stuck) != "vfio-pci" || w.driver(free) == "vfio-pci" {
-		t.Errorf("drivers %s and %s", w.driver(stuck), w.driver(free))
+		t.Errorf("drivers %s and %s, want vfio-pci and another", w.driver(stuck), w.driver(free))
 	}
 	release()
 	w.mustRecover()
 	if got := w.driver(stuck); got == "vfio-pci" {
-		t.Errorf("driver %s once the lock is free", got)
+		t.Errorf("driver %s once the lock is free, want another", got)
 	}
 }

@@ -113,10 +113,10 @@ func TestEndpointWaitsOnItsKernelDriver(t *testing.T) {
 	before := w.bindings()
 	rec := w.mustPrepare(w.request(uid, vf))
 	if now := w.bindings()[vf]; now != (plan.Binding{Driver: "igbvf", Override: "igbvf"}) {
-		t.Errorf("it is bound %+v", now)
+		t.Errorf("it is bound %+v, want igbvf, by its override too", now)
 	}
 	if got := w.settings(pf, 1); !strings.Contains(got, "vlan 100") || strings.Contains(got, "mac 00:00") {
-		t.Errorf("the PF imposes %q", got)
+		t.Errorf("the PF imposes %q, want VLAN 100 and a MAC address", got)
 	}
 	spec, err := w.specs.Read(uid)
 	if err != nil {
@@ -133,11 +133,11 @@ func TestEndpointWaitsOnItsKernelDriver(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(stepsOf(rec), ops); diff != "" {
-		t.Errorf("steps (-planned +taken):\n%s", diff)
+		t.Errorf("steps (-want as planned +got):\n%s", diff)
 	}
 	w.mustUnprepare(uid)
 	if diff := cmp.Diff(before, w.bindings()); diff != "" {
-		t.Errorf("after Unprepare (-before +now):\n%s", diff)
+		t.Errorf("after Unprepare (-want as before +got):\n%s", diff)
 	}
 	if n := len(w.k.Resets()); n != 1 {
 		t.Errorf("%d resets, want one", n)
@@ -165,11 +165,11 @@ func TestEndpointGoesIntoItsSandboxsNamespace(t *testing.T) {
 	w.kataTakes([]pci.Address{vf})
 	w.mustHandOver("first")
 	if w.pods.calls != 2 {
-		t.Errorf("%d calls: what Kata has is not ours to move", w.pods.calls)
+		t.Errorf("%d calls, want 2: what Kata has is not ours to move", w.pods.calls)
 	}
 	w.mustRecover() // a restart of the plugin leaves it to Kata, too
 	if now := w.bindings()[vf].Driver; now != "vfio-pci" {
-		t.Errorf("after a restart it is on %q", now)
+		t.Errorf("after a restart it is on %q, want vfio-pci", now)
 	}
 }
 
@@ -192,16 +192,16 @@ func TestEndpointIsTakenBackFromWhereverItWasLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			if now := w.bindings()[vf]; now != (plan.Binding{Driver: "igbvf", Override: "igbvf"}) {
-				t.Errorf("between two sandboxes it is bound %+v", now)
+				t.Errorf("between two sandboxes it is bound %+v, want igbvf, by its override too", now)
 			}
 			w.mustHandOver("second")
 			leave(w, vf)
 			w.mustUnprepare(uid)
 			if diff := cmp.Diff(before, w.bindings()); diff != "" {
-				t.Errorf("at the end (-before +now):\n%s", diff)
+				t.Errorf("at the end (-want as before +got):\n%s", diff)
 			}
 			if changed := w.changedVFs(); len(changed) > 0 {
-				t.Errorf("PFs impose %v", changed)
+				t.Errorf("PFs impose %v, want none", changed)
 			}
 			if resets := w.k.Resets(); len(resets) != 2 {
 				t.Errorf("%d resets, want one after each sandbox", len(resets))
@@ -221,7 +221,7 @@ func TestEndpointInAVMIsNotTakenBack(t *testing.T) {
 	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
 	says(t, err, vf.String(), "in use")
 	if n := len(w.k.Resets()); n != 0 {
-		t.Errorf("%d resets of a device in use", n)
+		t.Errorf("%d resets of a device in use, want none", n)
 	}
 	h.Release()
 	w.mustUnprepare(uid)
@@ -236,7 +236,7 @@ func TestEndpointThatCannotBeCleanedIsQuarantined(t *testing.T) {
 	_, err := w.plugin(nil).Renew(t.Context(), uid, "first")
 	wantQuarantined(t, err)
 	if now := w.bindings()[vf].Driver; now != "vfio-pci" {
-		t.Errorf("it is on %q", now)
+		t.Errorf("it is on %q, want vfio-pci", now)
 	}
 	w.k.OnReset(vf, nil)
 	w.mustUnprepare(uid)
@@ -252,7 +252,7 @@ func TestVFWithoutADriverAndItsModule(t *testing.T) {
 		says(t, err, vf.String(), "no kernel driver", "install its driver's module")
 	}
 	if w.record(uid) != nil || len(w.links.Writes()) > 0 {
-		t.Errorf("record %v, written %v", w.record(uid), w.links.Writes())
+		t.Errorf("record %v, written %v; want neither", w.record(uid), w.links.Writes())
 	}
 }
 
@@ -267,7 +267,7 @@ func TestWhatCannotBeAnEndpoint(t *testing.T) {
 	says(t, err, "Kata uses the IOMMU group", "backend: Auto")
 	req.Devices[0].VFIO.Backend = v1alpha1.BackendAuto
 	if rec := w.mustPrepare(req); rec.Plan.Devices[0].Backend != v1alpha1.BackendGroup {
-		t.Errorf("backend %s", rec.Plan.Devices[0].Backend)
+		t.Errorf("backend %s, want %s", rec.Plan.Devices[0].Backend, v1alpha1.BackendGroup)
 	}
 }
 

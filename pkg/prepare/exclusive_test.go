@@ -58,6 +58,25 @@ func TestExclusiveDomainBelongsToItsTenant(t *testing.T) {
 	w.mustUnprepare("b1")
 }
 
+// TestExclusiveCardKeepsSlicesWithOneTenant, until the last slice of the card is released; slices of another card are free meanwhile.
+func TestExclusiveCardKeepsSlicesWithOneTenant(t *testing.T) {
+	w := newWorld(t)
+	_, one := w.k.AddXeHost(0x3b, 3)
+	_, two := w.k.AddXeHost(0x5e, 3)
+	w.slices(v1alpha1.GPUSliceRule{})
+	w.exclusive(v1alpha1.ExclusiveCard)
+	w.mustPrepare(w.of(tenantA, "a1", one[0]))
+	w.wantRefusal("a slice of the same card", w.of(tenantB, "b1", one[1]), rule.DomainOfOtherTenant)
+	w.mustPrepare(w.of(tenantB, "b2", two[0]))
+	w.mustPrepare(w.of(tenantA, "a2", one[1]))
+	w.mustUnprepare("a1")
+	w.mustRecover()
+	w.wantRefusal("while the tenant has one left", w.of(tenantB, "b1", one[0]), rule.DomainOfOtherTenant)
+	w.mustUnprepare("a2")
+	w.mustPrepare(w.of(tenantB, "b1", one[0]))
+	w.wantRefusal("the former tenant", w.of(tenantA, "a3", one[2]), rule.DomainOfOtherTenant)
+}
+
 // TestExclusiveDomainWaitsForItsStages: the last tenant's data is in the domain until each device was sanitized.
 func TestExclusiveDomainWaitsForItsStages(t *testing.T) {
 	w := newWorld(t)
@@ -172,7 +191,7 @@ func TestExclusiveDomainSchedules(t *testing.T) {
 	if text := os.Getenv("KATA_VFIO_SCHEDULES"); text != "" {
 		asked, err := strconv.Atoi(text)
 		if err != nil {
-			t.Fatalf("KATA_VFIO_SCHEDULES: %v", err)
+			t.Fatalf("KATA_VFIO_SCHEDULES: %v, want nil", err)
 		}
 		schedules = min(asked, 2000)
 	}

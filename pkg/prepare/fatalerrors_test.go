@@ -16,7 +16,7 @@ func (w *world) fatal(a pci.Address) bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n, err := w.plugin(nil).PlanNode(snap)
+	n, err := w.plugin(nil).PlanNode(w.t.Context(), snap)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -45,7 +45,8 @@ func (e *NotPreparedError) Error() string {
 // functions yet. A shim without a child counts for at most five minutes.
 //
 // There is no Unprepare between two sandboxes of one pod. If another sandbox had the functions, it must have ended, and
-// the functions are reset and proven clean first. HandOver may be repeated for the same sandbox, which only completes
+// the functions are reset and proven clean first. The first sandbox gets them if their activations are in force, or can be made again: see
+// [Preparer.Reactivate]. HandOver may be repeated for the same sandbox, which only completes
 // its details. If to names a network namespace, the interfaces of physical endpoints move into it. HandOver returns a
 // [NotPreparedError] if the claim went to another pod since the caller looked.
 //
@@ -68,13 +69,9 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		if err := p.order.Effects.CheckFunctions(rec); err != nil {
 			return err
 		}
-		had := rec.Sandbox
-		if had != nil && had.ID != to.ID {
-			if err := p.renew(ctx, rec); err != nil {
-				return err
-			}
-			// renew has written the former sandbox's end to the ledger. The new one starts with its own time and processes.
-			had = nil
+		had, err := p.succeed(ctx, rec, to.ID)
+		if err != nil {
+			return err
 		}
 		if next := join(had, to, p.order.Effects.Ticks()); had == nil || *had != next {
 			rec.Sandbox = &next
@@ -92,6 +89,18 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		}
 		return p.order.Effects.PlaceEndpoints(ctx, rec)
 	})
+}
+
+// succeed makes the functions of a record ready for a sandbox, and returns the record's sandbox if it is this one: nil for a new one, which
+// starts with its own time and processes.
+func (p *Preparer) succeed(ctx context.Context, rec *journal.Record, sandboxID string) (had *journal.Sandbox, err error) {
+	switch {
+	case rec.Sandbox == nil:
+		return nil, p.order.Reactivate(ctx, rec)
+	case rec.Sandbox.ID == sandboxID:
+		return rec.Sandbox, nil
+	}
+	return nil, p.renew(ctx, rec) // writes the former sandbox's end to the ledger
 }
 
 // serves reports whether a claim is prepared for a pod. An empty podUID matches any pod.

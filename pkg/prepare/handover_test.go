@@ -69,7 +69,7 @@ func TestHandOverAgain(t *testing.T) {
 		t.Errorf("sandbox %+v, want the first with its VMM and its namespace", got)
 	}
 	if n := len(w.k.Resets()); n != 0 {
-		t.Errorf("%d resets of a device in use", n)
+		t.Errorf("%d resets of a device in use, want none", n)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestHandOverWaitsForTheFormerVM(t *testing.T) {
 	err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second"})
 	used := as[*effects.InUseError](t, err)
 	if used.Address != gpu {
-		t.Errorf("in use: %+v", used)
+		t.Errorf("in use: %+v, want %s", used, gpu)
 	}
 	if n, sb := len(w.k.Resets()), w.record(uid).Sandbox; n != 0 || sb.ID != "first" {
 		t.Errorf("%d resets, sandbox %+v; want none and the first", n, sb)
@@ -108,7 +108,7 @@ func TestHandOverSaysWhoHoldsTheDeviceWhileRenewWaits(t *testing.T) {
 	<-waits
 	err := w.plugin(nil).HandOver(t.Context(), uid, journal.Sandbox{ID: "second"})
 	if used := as[*effects.InUseError](t, err); used.Address != gpu {
-		t.Errorf("in use: %+v", used)
+		t.Errorf("in use: %+v, want %s", used, gpu)
 	}
 	cancel()
 	as[*effects.InUseError](t, <-renewed)
@@ -131,7 +131,7 @@ func TestRenew(t *testing.T) {
 	}
 	w.mustHandOver("second")
 	if n := len(w.k.Resets()); n != 1 {
-		t.Errorf("%d resets: a clean device was reset again", n)
+		t.Errorf("%d resets, want 1: a clean device was reset again", n)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestCutOffUnprepareIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rec := w.record(uid); rec != nil {
-		t.Errorf("record %+v is left", rec)
+		t.Errorf("record %+v is left, want none", rec)
 	}
 }
 

@@ -73,13 +73,13 @@ func TestTenancyIsToldFromPrepareToUnprepare(t *testing.T) {
 	for _, e := range w.told(uid) {
 		switch {
 		case e.Claim.Namespace != "tenant-a" || !e.Concerns(gpu):
-			t.Errorf("%s: claim %+v, devices %+v", e.Type, e.Claim, e.Devices)
+			t.Errorf("%s: claim %+v, devices %+v; want tenant-a and %s", e.Type, e.Claim, e.Devices, gpu)
 		case e.Type == ledger.Reset && (!e.Reset.OK || !e.Reset.Match || len(e.Reset.Before) == 0 || len(e.Reset.After) == 0):
-			t.Errorf("reset %+v", e.Reset)
+			t.Errorf("reset %+v, want it OK, with fingerprints that match", e.Reset)
 		case e.Type == ledger.Open || e.Type == ledger.Prepare:
 			d := e.Devices[0]
 			if d.Isolation == nil || !d.Isolation.Isolated || len(d.Isolation.Evidence) == 0 || len(d.GroupMembers) == 0 || d.Vendor != 0x10de {
-				t.Errorf("%s: device %+v", e.Type, d)
+				t.Errorf("%s: device %+v, want vendor 10de, its group, and its isolation with evidence", e.Type, d)
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func TestRecoverReadsTheLedgerOnce(t *testing.T) {
 			p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Ledger = counted })
 			r, err := p.Recover(t.Context())
 			if err != nil || len(r.Unfinished) > 0 || len(r.Kept)+len(r.Undone) != 4 || len(r.Quarantined) != 1 {
-				t.Fatalf("recovery %+v, %v", r, err)
+				t.Fatalf("Recover = %+v, %v; want 4 claims kept or undone, and 1 quarantined", r, err)
 			}
 			if counted.one != 0 || counted.several != 1 || counted.recalled {
 				t.Errorf("the ledger was read %d times for one claim and %d times for several, want once for all; still recalled: %t",
@@ -220,18 +220,18 @@ func TestNothingIsHandedOverWithoutItsEvent(t *testing.T) {
 		p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Ledger = fullLedger{c.Parts.Ledger, full} })
 		err := run(w, p, gpu)
 		if _, ok := errors.AsType[*effects.EvidenceError](err); !ok || !errors.Is(err, full) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want an EvidenceError because of %v", name, err, full)
 		}
 		switch rec := w.record(uid); {
 		case name == "prepare" && (rec != nil || w.hasSpec(uid)):
-			t.Errorf("%s: record %+v", name, rec)
+			t.Errorf("%s: record %+v, want neither record nor CDI spec", name, rec)
 		case name == "hand over" && rec.Sandbox != nil:
-			t.Errorf("%s: it went to %+v", name, rec.Sandbox)
+			t.Errorf("%s: it went to %+v, want no sandbox", name, rec.Sandbox)
 		case name == "unprepare" && (rec == nil || rec.State == journal.Quarantined):
-			t.Errorf("%s: record %+v", name, rec)
+			t.Errorf("%s: record %+v, want one that is not quarantined", name, rec)
 		}
 		if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
-			t.Errorf("%s: with space again: %v", name, err)
+			t.Errorf("%s: with space again: %v, want nil", name, err)
 		}
 		if name != "prepare" { // of which nothing is left, so that nothing is told
 			w.wantWholeHistory(name, false)
@@ -285,7 +285,7 @@ func TestQuarantineAndItsEndAreTold(t *testing.T) {
 	w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) { return 0, unix.EIO })
 	var q *prepare.QuarantinedError
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); !errors.As(err, &q) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("Unprepare = %v, want a QuarantinedError", err)
 	}
 	w.wantHistory(uid, "prepare", `bind "nvidia" to "vfio-pci"`, "reset failed", "quarantine")
 	w.k.OnReset(gpu, nil)
@@ -313,10 +313,10 @@ func TestDamagedLedgerRefusesClaims(t *testing.T) {
 	}
 	_, err = w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
 	if _, damaged := errors.AsType[*ledger.DamagedError](err); !damaged || w.record(uid) != nil {
-		t.Errorf("got %v, record %v", err, w.record(uid))
+		t.Errorf("got %v, record %v; want a DamagedError and no record", err, w.record(uid))
 	}
 	if _, err := w.plugin(nil).Recover(t.Context()); err != nil || w.record("other") == nil {
-		t.Errorf("got %v, record %v", err, w.record("other"))
+		t.Errorf("Recover = %v, record %v; want nil, and the record", err, w.record("other"))
 	}
 }
 
@@ -337,7 +337,7 @@ func (w *world) wantWholeHistory(where string, rebooted bool) {
 			open = e.VM.Sandbox
 		case ledger.Close:
 			if open != e.VM.Sandbox && open != "" {
-				w.t.Errorf("%s: %s closed while %s is open", where, e.VM.Sandbox, open)
+				w.t.Errorf("%s: %s closed, want %s, which is open", where, e.VM.Sandbox, open)
 			}
 			open = ""
 		case ledger.Bind:
@@ -348,18 +348,18 @@ func (w *world) wantWholeHistory(where string, rebooted bool) {
 				continue
 			}
 			if before, told := drivers[d.Address]; told && before != *d.DriverBefore && !rebooted && !endpoints {
-				w.t.Errorf("%s: %s goes from %q, and was on %q", where, d.Address, *d.DriverBefore, before)
+				w.t.Errorf("%s: %s goes from %q, want %q", where, d.Address, *d.DriverBefore, before)
 			}
 			drivers[d.Address] = *d.DriverAfter
 		default:
 		}
 	}
 	if begun || open != "" {
-		w.t.Errorf("%s: at the end the history says that it is prepared (%t), open in %q", where, begun, open)
+		w.t.Errorf("%s: at the end the history says that it is prepared (%t), open in %q; want false, none", where, begun, open)
 	}
 	for a, driver := range drivers {
 		if now := w.bindings()[a].Driver; now != driver && !rebooted {
-			w.t.Errorf("%s: at the end %s is on %q, the history says %q", where, a, now, driver)
+			w.t.Errorf("%s: at the end %s is on %q, want %q as the history says", where, a, now, driver)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (w *world) groupNode(a pci.Address) string {
 	w.t.Helper()
 	group, ok := w.k.Group(a)
 	if !ok {
-		w.t.Fatalf("%s has no group", a)
+		w.t.Fatalf("%s has no group, want one", a)
 	}
 	return vfio.GroupNode(group)
 }
@@ -49,12 +49,12 @@ func TestHostHolderRefusesPrepare(t *testing.T) {
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
 	used := as[*effects.InUseError](t, err)
 	if used.Address != disk || len(used.Holders) != 1 || used.Holders[0].PID != nobody {
-		t.Errorf("in use: %+v", used)
+		t.Errorf("in use: %+v, want %s with holder %d", used, disk, nobody)
 	}
 	says(t, err, "0000:41:00.0 is in use by fio", "pid 4194305", container, "/dev/nvme0n1")
 	w.unchanged(before)
 	if now := lastWrites(w, writes); len(now) > 0 {
-		t.Errorf("wrote %v", now)
+		t.Errorf("wrote %v, want nothing", now)
 	}
 	h.Release()
 	w.mustPrepare(req)
@@ -83,10 +83,10 @@ func TestHolderRefusesUnprepare(t *testing.T) {
 			}
 			w.unchanged(before)
 			if diff := cmp.Diff(record, w.record(uid)); diff != "" {
-				t.Errorf("record (-before +after):\n%s", diff)
+				t.Errorf("record (-want as before +got):\n%s", diff)
 			}
 			if now := lastWrites(w, writes); len(now) > 0 {
-				t.Errorf("wrote %v", now)
+				t.Errorf("wrote %v, want nothing", now)
 			}
 			h.Release()
 			if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
@@ -131,7 +131,7 @@ func TestUnprepareWaitsForTheHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if waits != 1 {
-		t.Errorf("waited %d times", waits)
+		t.Errorf("waited %d times, want once", waits)
 	}
 	w.unchanged(before)
 }
@@ -148,7 +148,7 @@ func TestHolderThatCantBeWaitedFor(t *testing.T) {
 	_, err := w.plugin(nil).Unprepare(t.Context(), uid) // pidfd_open(2) has no such process
 	as[*effects.InUseError](t, err)
 	if n := w.count(effects.PhaseWait); n > 10 {
-		t.Errorf("%d waits", n)
+		t.Errorf("%d waits, want at most 10", n)
 	}
 }
 

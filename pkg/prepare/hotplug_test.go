@@ -21,7 +21,7 @@ func TestSecondFunctionOfAGroupNeedsHotPlug(t *testing.T) {
 		p := w.plugin(nil, func(c *prepare.Config) { c.HotPlug = hot })
 		_, err := p.Prepare(t.Context(), w.request("uid-1", second.Address))
 		if refused := err != nil && strings.Contains(err.Error(), "Kata plugs the first function, "+first.Address.String()); refused == hot || hot && err != nil {
-			t.Errorf("hot plug %v: Prepare = %v", hot, err)
+			t.Errorf("hot plug %t: Prepare = %v, want a refusal: %t", hot, err, !hot)
 		}
 	}
 }

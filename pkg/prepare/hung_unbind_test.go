@@ -52,7 +52,7 @@ func (w *world) wantKept() {
 		w.t.Errorf("record %+v, CDI spec: %t; want both as they were", rec, w.hasSpec(uid))
 	}
 	if n := len(w.k.Resets()); n > 0 {
-		w.t.Errorf("%d resets of a device in use", n)
+		w.t.Errorf("%d resets of a device in use, want none", n)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestHungUnbindOfARunningVM(t *testing.T) {
 		vm.Release()
 		synctest.Wait()
 		if err := asKubelet(t, p); err != nil {
-			t.Errorf("once the VM has ended: %v", err)
+			t.Errorf("once the VM has ended: %v, want nil", err)
 		}
 		w.unchanged(before)
 	})
@@ -94,18 +94,18 @@ func TestHungUnbindWithoutAHolder(t *testing.T) {
 		w.unbindByHand(gpu)
 		err := asKubelet(t, p)
 		if locked := as[*effects.LockedError](t, err); locked.Address != gpu || locked.Driver != "vfio-pci" {
-			t.Errorf("locked: %+v", locked)
+			t.Errorf("locked: %+v, want %s by vfio-pci", locked, gpu)
 		}
 		w.wantKept()
 		if r, err := w.plugin(nil).Recover(t.Context()); err != nil || len(r.Quarantined) > 0 {
-			t.Errorf("Recover = %+v, %v", r, err)
+			t.Errorf("Recover = %+v, %v; want nothing quarantined", r, err)
 		}
 		w.wantKept()
 		w.k.AddDriver("vfio-pci", sysfstest.Driver{VFIO: true})
 		close(gate)
 		synctest.Wait()
 		if err := asKubelet(t, p); err != nil {
-			t.Errorf("once the driver has let go: %v", err)
+			t.Errorf("once the driver has let go: %v, want nil", err)
 		}
 	})
 }
@@ -157,7 +157,7 @@ func TestHungRemovalOfVFsOfARunningVM(t *testing.T) {
 		vm.Release()
 		synctest.Wait()
 		if err := asKubelet(t, p); err != nil {
-			t.Errorf("once the VM has ended: %v", err)
+			t.Errorf("once the VM has ended: %v, want nil", err)
 		}
 		if rec := w.record(uid); rec != nil || w.hasSpec(uid) {
 			t.Errorf("record %+v, CDI spec: %t; want none", rec, w.hasSpec(uid))
@@ -181,7 +181,7 @@ func TestHungBindOnTheWayBack(t *testing.T) {
 		}})
 		as[*control.StuckError](t, asKubelet(t, p))
 		if r, err := w.plugin(nil).Recover(t.Context()); err != nil || len(r.Quarantined) > 0 {
-			t.Errorf("Recover = %+v, %v", r, err)
+			t.Errorf("Recover = %+v, %v; want nothing quarantined", r, err)
 		}
 		if rec := w.record(uid); rec == nil || rec.State != journal.Cleaned {
 			t.Errorf("record %+v, want one that is cleaned", rec)
@@ -189,7 +189,7 @@ func TestHungBindOnTheWayBack(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		if err := asKubelet(t, p); err != nil {
-			t.Errorf("once the driver has it: %v", err)
+			t.Errorf("once the driver has it: %v, want nil", err)
 		}
 		w.unchanged(before)
 		if n := len(w.k.Resets()); n != 1 {

@@ -36,7 +36,7 @@ func (w *world) untouched(work func() error) error {
 	before := len(w.k.Writes())
 	err := work()
 	for _, x := range w.k.Writes()[before:] {
-		w.t.Errorf("wrote %s <- %q (%v)", x.Path, x.Value, x.Err)
+		w.t.Errorf("wrote %s <- %q (%v), want no write", x.Path, x.Value, x.Err)
 	}
 	return err
 }
@@ -120,7 +120,7 @@ func TestNothingIsDoneToAnotherDevice(t *testing.T) {
 					was := w.driver(gpu)
 					err := w.untouched(func() error { return act(w, gpu) })
 					if now := w.driver(gpu); now != was {
-						t.Errorf("driver %s, was %s", now, was)
+						t.Errorf("driver %s, want %s as before", now, was)
 					}
 					if err == nil && (name == "Prepare" || name == "HandOver") {
 						t.Error("no error, though the claim's device is gone")
@@ -147,10 +147,10 @@ func TestReleaseOfAReplacedDeviceIsNoProof(t *testing.T) {
 				resets := len(w.k.Resets())
 				release, err := w.plugin(nil).Unprepare(t.Context(), uid)
 				if err != nil || len(release.Proofs) > 0 || len(w.k.Resets()) > resets {
-					t.Errorf("Unprepare = %+v, %v; resets of another GPU: %v", release, err, w.k.Resets()[resets:])
+					t.Errorf("Unprepare = %+v, %v; resets of another GPU: %v; want nil, without proofs and resets", release, err, w.k.Resets()[resets:])
 				}
 				if e := w.lastEvent(ledger.Unprepare); e == nil || len(e.Codes) != 1 || e.Codes[0] != ledger.CodeUnproven || w.record(uid) != nil {
-					t.Errorf("the ledger has %+v; record %v", e, w.record(uid))
+					t.Errorf("the ledger has %+v; record %v; want %s and no record", e, w.record(uid), ledger.CodeUnproven)
 				}
 			})
 		}
@@ -235,7 +235,7 @@ func TestSettingsOfAReplacedNICStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := w.settings(pf, 1); now != before {
-		t.Errorf("the PF imposes %q on its VF, before: %q", now, before)
+		t.Errorf("the PF imposes %q on its VF, want %q as before", now, before)
 	}
 }
 
@@ -246,12 +246,12 @@ func (w *world) spared(a pci.Address, work func() error) error {
 	err := work()
 	for _, x := range w.k.Writes()[writes:] {
 		if strings.Contains(x.Path+" "+x.Value, a.String()) {
-			w.t.Errorf("wrote %s <- %q (%v)", x.Path, x.Value, x.Err)
+			w.t.Errorf("wrote %s <- %q (%v), want no such write", x.Path, x.Value, x.Err)
 		}
 	}
 	for _, reset := range w.k.Resets()[resets:] {
 		if strings.Contains(fmt.Sprint(reset), a.String()) {
-			w.t.Errorf("reset %v", reset)
+			w.t.Errorf("reset %v, want no reset of %s", reset, a)
 		}
 	}
 	return err
@@ -274,10 +274,10 @@ func TestAnotherDeviceAfterACrashAnywhere(t *testing.T) {
 					where := fmt.Sprintf("cut at effect %d", at)
 					_ = w.spared(addrs[0], w.recovered)
 					if err := w.spared(addrs[0], func() error { _, err := w.plugin(nil).Unprepare(t.Context(), uid); return err }); err != nil {
-						t.Errorf("%s: Unprepare: %v", where, err)
+						t.Errorf("%s: Unprepare: %v, want nil", where, err)
 					}
 					if w.record(uid) != nil || w.hasSpec(uid) || w.driver(addrs[0]) != "nvme" {
-						t.Errorf("%s: record %v, CDI spec: %t, driver of the disk: %s", where, w.record(uid), w.hasSpec(uid), w.driver(addrs[0]))
+						t.Errorf("%s: record %v, CDI spec: %t, driver of the disk: %s; want nil, false, nvme", where, w.record(uid), w.hasSpec(uid), w.driver(addrs[0]))
 					}
 				}
 			})
@@ -311,7 +311,7 @@ func TestBusMovesAfterACrashAnywhere(t *testing.T) {
 					due[i] = len(pl.ResetsBefore)
 				}
 				if due[0] != due[1] {
-					t.Errorf("cut at effect %d: %d resets are due at its own address, %d at another", at, due[0], due[1])
+					t.Errorf("cut at effect %d: %d resets are due at its own address, %d at another, want the same number", at, due[0], due[1])
 				}
 			}
 		})
@@ -338,6 +338,6 @@ func TestTwoInstancesAndAnotherDevice(t *testing.T) {
 	})
 	w.mustUnprepare(uid)
 	if w.record(uid) != nil || w.driver(gpu) != "nvme" {
-		t.Errorf("record %v, driver of the disk: %s", w.record(uid), w.driver(gpu))
+		t.Errorf("record %v, driver of the disk: %s; want nil, nvme", w.record(uid), w.driver(gpu))
 	}
 }

@@ -32,18 +32,18 @@ func TestVMWhoseShimWasKilled(t *testing.T) {
 			err := call(w)
 			as[*effects.InUseError](t, err)
 			if says(t, err, deletePod); strings.Contains(err.Error(), "kill") {
-				t.Errorf("with its shim it says %q", err)
+				t.Errorf("with its shim it says %q, want nothing of kill", err)
 			}
 			w.k.Kill(shimPID)
 			err = call(w)
 			as[*effects.InUseError](t, err)
 			says(t, err, "qemu-system-x86 (pid 4194305", "process 4194305 is the VM of sandbox first, whose shim no longer runs", kill)
 			if strings.Contains(err.Error(), deletePod) {
-				t.Errorf("without its shim it says %q", err)
+				t.Errorf("without its shim it says %q, want nothing of %q", err, deletePod)
 			}
 			vm.Release()
 			if err := call(w); err != nil {
-				t.Errorf("after the VM's end: %v", err)
+				t.Errorf("after the VM's end: %v, want nil", err)
 			}
 		})
 	}
@@ -67,11 +67,11 @@ func TestAnotherInstanceOfThePlugin(t *testing.T) {
 	_, err := w.plugin(nil).Unprepare(t.Context(), uid)
 	as[*effects.InUseError](t, err)
 	if says(t, err, "kata-vfio-plugi (pid 4194306", "another instance of the plugin resets the device"); strings.Contains(err.Error(), "stop it") {
-		t.Errorf("it says %q", err)
+		t.Errorf("it says %q, want nothing of stopping it", err)
 	}
 	other.Release()
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
-		t.Errorf("after the reset: %v", err)
+		t.Errorf("after the reset: %v, want nil", err)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestPrepareWithoutWriteAccess(t *testing.T) {
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
 			says(t, err, append(tt.words, "unbind 0000:3b:00.0 from nvidia", "/sys/bus/pci/drivers/nvidia/unbind")...)
 			if n := strings.Count(err.Error(), tt.words[0]); n != 1 {
-				t.Errorf("the cause is there %d times: %v", n, err)
+				t.Errorf("the cause is there %d times, want once: %v", n, err)
 			}
 			w.unchanged(before)
 		})
@@ -99,7 +99,7 @@ func TestDriverTakesTheFunctionBackOnce(t *testing.T) {
 	takeBack(w, gpu, 1)
 	w.mustPrepare(w.request(uid, gpu))
 	if now := w.bindings()[gpu]; now.Driver != "vfio-pci" {
-		t.Errorf("bound to %q", now.Driver)
+		t.Errorf("bound to %q, want vfio-pci", now.Driver)
 	}
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestDriverAlwaysTakesTheFunctionBack(t *testing.T) {
 	takeBack(w, gpu, 1<<30)
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
 	if taken := as[*bind.TakenError](t, err); taken.Driver != "nvidia" {
-		t.Errorf("taken by %q", taken.Driver)
+		t.Errorf("taken by %q, want nvidia", taken.Driver)
 	}
 	says(t, err, "0000:3b:00.0", "nvidia", "blacklist")
 	w.unchanged(before)
@@ -140,7 +140,7 @@ func TestLateModuleLoad(t *testing.T) {
 		t.Errorf("original binding %+v, want %+v", got, want)
 	}
 	if now := w.bindings()[gpu]; now.Driver != "vfio-pci" {
-		t.Errorf("bound to %q", now.Driver)
+		t.Errorf("bound to %q, want vfio-pci", now.Driver)
 	}
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func TestDriverThatIsNotCalledAsItsModule(t *testing.T) {
 	kept, _ := w.record(uid).Plan.Function(gpu)
 	driver, err := w.fs.Driver(gpu)
 	if driver != want || err != nil || fn.Target.Driver != want || kept.Target.Override != want {
-		t.Errorf("%s is on %q, %v; by its plan on %+v, by its record on %+v", gpu, driver, err, fn.Target, kept.Target)
+		t.Errorf("%s is on %q, %v; by its plan on %+v, by its record on %+v; want %s", gpu, driver, err, fn.Target, kept.Target, want)
 	}
 	w.mustUnprepare(uid)
 	if after := w.bindings(); after[gpu] != before[gpu] {

@@ -87,7 +87,7 @@ func TestMovedDeviceThatStaysOnItsHostDriver(t *testing.T) {
 			w.wantKept()
 			refuse = false
 			if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || len(w.k.Resets()) != 1 {
-				t.Errorf("the next try: %v, %d resets", err, len(w.k.Resets()))
+				t.Errorf("the next try: %v, %d resets; want nil, 1", err, len(w.k.Resets()))
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestHolderThatNoProcessShows(t *testing.T) {
 		_, err := w.plugin(nil).Unprepare(t.Context(), uid)
 		used := as[*effects.InUseError](t, err)
 		if used.Address != gpu || used.Open != w.groupNode(gpu) || len(w.k.Resets()) > 0 || w.driver(gpu) != "vfio-pci" {
-			t.Errorf("in use: %+v, %d resets, driver %q", used, len(w.k.Resets()), w.driver(gpu))
+			t.Errorf("in use: %+v, %d resets, driver %q; want %s by %s, no reset, vfio-pci", used, len(w.k.Resets()), w.driver(gpu), gpu, w.groupNode(gpu))
 		}
 		deaf := func(c *prepare.Config) { c.Parts.Holders = deafHolders{c.Parts.Holders} }
 		if _, err := w.plugin(nil, deaf).Unprepare(t.Context(), uid); err == nil || len(w.k.Resets()) > 0 {
@@ -141,7 +141,7 @@ func TestHolderThatNoProcessShows(t *testing.T) {
 			h.Release()
 		}()
 		if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil || len(w.k.Resets()) != 1 {
-			t.Errorf("with patience: %v, %d resets", err, len(w.k.Resets()))
+			t.Errorf("with patience: %v, %d resets; want nil, 1", err, len(w.k.Resets()))
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestProcessThatCannotBeInspected(t *testing.T) {
 	}
 	w.mustPrepare(w.request(uid, gpu))
 	if _, err := w.plugin(nil, blind).Unprepare(t.Context(), uid); err != nil {
-		t.Errorf("Unprepare, of which the kernel says that nobody has it: %v", err)
+		t.Errorf("Unprepare, of which the kernel says that nobody has it: %v, want nil", err)
 	}
 }
 

@@ -97,7 +97,7 @@ func waysToEndUncleaned() map[string]func(*world) []pci.Address {
 func (w *world) mustRecover() {
 	w.t.Helper()
 	if r, err := w.plugin(nil).Recover(w.t.Context()); err != nil || len(r.Unfinished) > 0 {
-		w.t.Fatalf("Recover = %+v, %v", r, err)
+		w.t.Fatalf("Recover = %+v, %v; want nothing unfinished", r, err)
 	}
 }
 
@@ -124,11 +124,11 @@ func TestNextTenantGetsItProvenClean(t *testing.T) {
 				t.Errorf("%d resets with %d proofs before the tenant, want one", got, len(rec.Proofs))
 			}
 			if left := w.unclean(); len(left) > 0 {
-				t.Errorf("still marked: %v", left)
+				t.Errorf("still marked: %v, want none", left)
 			}
 			w.mustUnprepare(uid)
 			if rec := w.mustPrepare(w.request(other, fns[0])); len(rec.Proofs) > 0 || len(rec.Plan.ResetsBefore) > 0 {
-				t.Errorf("reset again before the tenant after that: %+v", rec.Proofs)
+				t.Errorf("reset again before the tenant after that: %+v, want no reset", rec.Proofs)
 			}
 		})
 	}
@@ -203,13 +203,13 @@ func TestUncleanBeforeATenantIsQuarantined(t *testing.T) {
 			}
 			_, err = w.plugin(nil).Prepare(t.Context(), w.request(other, gpu))
 			if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Quarantined) && !refused.Has(rule.ConfigSpaceDead) {
-				t.Errorf("another claim: %v", err)
+				t.Errorf("another claim: %v, want %s or %s", err, rule.Quarantined, rule.ConfigSpaceDead)
 			}
 			w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) { return sysfstest.ResetWorks, nil })
 			w.repair(gpu)
 			w.mustUnprepare(uid)
 			if left := w.unclean(); len(left) > 0 {
-				t.Errorf("still marked after the repair: %v", left)
+				t.Errorf("still marked after the repair: %v, want none", left)
 			}
 			w.mustPrepare(w.request(other, gpu))
 		})

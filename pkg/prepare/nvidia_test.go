@@ -36,7 +36,7 @@ func TestSharedNodesPinAGPU(t *testing.T) {
 				says(t, err, "may use each of its GPUs", "policy: bound")
 			}
 			if now := lastWrites(w, writes); len(now) > 0 {
-				t.Errorf("wrote %v", now)
+				t.Errorf("wrote %v, want nothing", now)
 			}
 			h.Release()
 			w.unchanged(before)
@@ -87,7 +87,7 @@ func TestUserComesBeforeTheUnbind(t *testing.T) {
 	as[*effects.InUseError](t, err)
 	for _, write := range w.k.Writes() {
 		if unbinds(write.Path) {
-			t.Errorf("wrote %+v", write)
+			t.Errorf("wrote %+v, want no unbind", write)
 		}
 	}
 	w.unchanged(before)
@@ -112,7 +112,7 @@ func TestDriverThatNeverLetsGo(t *testing.T) {
 		says(t, err, gpu.String(), "from driver nvidia hangs", "restart the node")
 		_, err = p.Prepare(t.Context(), w.request(other, gpu))
 		if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Locked) {
-			t.Errorf("another claim: %v", err)
+			t.Errorf("another claim: %v, want %s", err, rule.Locked)
 		}
 		says(t, err, "from driver nvidia hangs", "restart the node")
 	})
@@ -130,7 +130,7 @@ func TestModesetPinsADisplay(t *testing.T) {
 	w.k.SetNVIDIAModeset(true)
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, display.Address))
 	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Forbidden) {
-		t.Errorf("a display: %v", err)
+		t.Errorf("a display: %v, want %s", err, rule.Forbidden)
 	}
 	says(t, err, "nvidia_drm has modeset on", "early binding", "modeset=0")
 	w.mustPrepare(w.request(other, compute))

@@ -69,8 +69,8 @@ func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) erro
 
 // Reaffirm checks the bindings of a prepared claim's functions and writes its spec again, because the spec's directory
 // does not outlive a reboot. It binds a function that was moved if no process has it open and the node does not need
-// it, and repeats VF settings that were changed. If a function is gone, it changes nothing and returns an
-// [effects.GoneError].
+// it, and repeats VF settings that were changed, and activations that were lost: see [Order.Reactivate]. If a
+// function is gone, it changes nothing and returns an [effects.GoneError].
 func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 	moved, err := o.Effects.IsMoved(ctx, rec)
 	if err != nil {
@@ -81,10 +81,14 @@ func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	for _, again := range []func(context.Context, *journal.Record) error{o.Effects.ApplyVFs, o.Effects.ApplySettings, o.Effects.Activate} {
+	for _, again := range []func(context.Context, *journal.Record) error{o.Effects.ApplyVFs, o.Effects.ApplySettings} {
 		if err := again(ctx, rec); err != nil {
 			return err
 		}
+	}
+	own := *rec // the journal caches the record, and others read it
+	if err := o.Reactivate(ctx, &own); err != nil {
+		return err
 	}
 	// The spec is last, as in Preparation: a runtime that finds it may pass the device on at once.
 	return o.Effects.WriteSpec(ctx, rec)
@@ -107,8 +111,8 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	defer release()
-	if rec.Kind == journal.Bound && o.isLent(snap, rec) {
-		return nil
+	if lent, err := o.isLent(snap, rec); lent || err != nil {
+		return err
 	}
 	if err := o.Effects.Unused(ctx, snap, rec, rec.Plan.AddressesIn(snap)); err != nil {
 		return err
@@ -124,14 +128,23 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.Settle(ctx, rec.Plan.Claim)
 }
 
-// isLent reports whether a claim uses a function of a record of policy "bound". The claim's record then decides the
-// binding: a function for a physical endpoint waits on its kernel driver.
-func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) bool {
-	holdings, _ := o.Planning.holdings(snap)
-	return slices.ContainsFunc(rec.Plan.AddressesIn(snap), func(a pci.Address) bool {
+// isLent reports whether a claim uses a function of a record of policy "bound"; other records are never lent. The claim's
+// record then decides the binding: a function for a physical endpoint waits on its kernel driver. The error says that
+// nobody can know, because the record of a claim that may use it is damaged.
+func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) (bool, error) {
+	if rec.Kind != journal.Bound {
+		return false, nil
+	}
+	holdings, damaged := o.Planning.holdings(snap)
+	lent := slices.ContainsFunc(rec.Plan.AddressesIn(snap), func(a pci.Address) bool {
 		h, held := holdings[a]
 		return held && !h.Bound
 	})
+	if !lent && damaged != "" {
+		return false, fmt.Errorf("claim %s: its device stays where it is, because the record %s can't be read and may be that of a claim that uses it: "+
+			"repair or remove that file once no VM uses the device", rec.Plan.Claim, damaged)
+	}
+	return lent, nil
 }
 
 // InTime returns ctx with the limit for one record.

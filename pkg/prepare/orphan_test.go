@@ -2,7 +2,6 @@ package prepare_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -125,7 +124,7 @@ func TestStrayIsResetBeforeItGoesBack(t *testing.T) {
 	})
 	strays, err = w.plugin(nil).GiveBackOrphans(t.Context())
 	if err != nil || len(strays) != 1 || strays[0].GivenBack != home || w.driver(gpu) != home || bound != "vfio-pci" {
-		t.Errorf("GiveBackOrphans = %+v, %v; driver %s, reset while on %q", strays, err, w.driver(gpu), bound)
+		t.Errorf("GiveBackOrphans = %+v, %v; driver %s, reset while on %q; want one, given back to %s, reset while on vfio-pci", strays, err, w.driver(gpu), bound, home)
 	}
 }
 
@@ -146,7 +145,7 @@ func TestCrashInGivingAStrayBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := w.driver(gpu); got != home || len(w.unclean()) != 1 {
-				t.Errorf("%s: driver %s, marks %v", fmt.Sprintf("cut at effect %d (after: %t)", at, after), got, w.unclean())
+				t.Errorf("cut at effect %d (after: %t): driver %s, marks %v; want %s and one mark", at, after, got, w.unclean(), home)
 			}
 		}
 		if !p.off {
@@ -166,7 +165,7 @@ func TestLostClaimEndsInTheLedger(t *testing.T) {
 	for range 2 {
 		strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
 		if err != nil || len(strays) == 0 {
-			t.Fatalf("GiveBackOrphans = %+v, %v", strays, err)
+			t.Fatalf("GiveBackOrphans = %+v, %v; want some", strays, err)
 		}
 	}
 	var closed, ended []ledger.Event
@@ -179,13 +178,13 @@ func TestLostClaimEndsInTheLedger(t *testing.T) {
 		}
 	}
 	if len(closed) != 1 || closed[0].VM == nil || closed[0].VM.Sandbox != "first" || !closed[0].Late {
-		t.Errorf("closed by %+v", closed)
+		t.Errorf("closed by %+v, want one late event of sandbox first", closed)
 	}
 	if len(ended) != 1 || !ended[0].Concerns(gpu) || !ended[0].Concerns(vfs[0]) || !slices.Equal(ended[0].Codes, []string{ledger.CodeUnproven}) {
-		t.Errorf("ended by %+v", ended)
+		t.Errorf("ended by %+v, want one event of both functions with %s", ended, ledger.CodeUnproven)
 	}
 	if w.driver(gpu) == "vfio-pci" || w.driver(vfs[0]) != "vfio-pci" || len(w.unclean()) != 2 {
-		t.Errorf("drivers %s and %s, marks %v", w.driver(gpu), w.driver(vfs[0]), w.unclean())
+		t.Errorf("drivers %s and %s, marks %v; want the host's, vfio-pci, and two marks", w.driver(gpu), w.driver(vfs[0]), w.unclean())
 	}
 }
 
@@ -212,7 +211,7 @@ func TestFailedGiveBackIsTriedAgain(t *testing.T) {
 			t.Fatalf("GiveBackOrphans = %+v, %v; want the one's error", strays, err)
 		}
 		if got := w.driver(free); got != home {
-			t.Errorf("the other is on %s", got)
+			t.Errorf("the other is on %s, want %s", got, home)
 		}
 	}
 	if rec := w.record("stray-" + stuck.Label()); rec == nil || rec.Kind != journal.Orphan || !strings.Contains(rec.Reason, "input/output error") {
@@ -221,7 +220,7 @@ func TestFailedGiveBackIsTriedAgain(t *testing.T) {
 	refuse = false
 	strays, err := w.plugin(nil).GiveBackOrphans(t.Context())
 	if err != nil || len(strays) != 1 || strays[0].GivenBack != home || w.driver(stuck) != home {
-		t.Errorf("GiveBackOrphans = %+v, %v; driver %s", strays, err, w.driver(stuck))
+		t.Errorf("GiveBackOrphans = %+v, %v; driver %s; want one, given back to %s", strays, err, w.driver(stuck), home)
 	}
 	w.mustPrepare(w.request(uid, stuck))
 }
@@ -238,7 +237,7 @@ func TestSpecThatStaysIsNotSaidToBeRemoved(t *testing.T) {
 	w.lost(uid)
 	plugin := w.plugin(nil, func(c *prepare.Config) { c.Parts.Specs = brokenSpecs{c.Parts.Specs} })
 	if removed, err := plugin.SweepSpecs(t.Context()); len(removed) > 0 || !errors.Is(err, unix.EROFS) {
-		t.Errorf("SweepSpecs = %v, %v", removed, err)
+		t.Errorf("SweepSpecs = %v, %v; want none, %v", removed, err, unix.EROFS)
 	}
 }
 
@@ -261,7 +260,7 @@ func TestOrphansReadTheLedgerOnce(t *testing.T) {
 	for look := range 3 {
 		orphans, err := p.GiveBackOrphans(t.Context())
 		if err != nil || len(orphans) != len(gpus) || !strings.Contains(orphans[0].Why, "bound by hand") {
-			t.Fatalf("GiveBackOrphans = %+v, %v", orphans, err)
+			t.Fatalf("GiveBackOrphans = %+v, %v; want %d, bound by hand", orphans, err, len(gpus))
 		}
 		if counted.remembered != look+1 || counted.one+counted.several > 0 {
 			t.Errorf("look %d: %d passes for all functions, %d and %d for claims; want one for all", look, counted.remembered, counted.one, counted.several)

@@ -61,13 +61,13 @@ func (p phased) wantAll(t *testing.T, got []key) {
 	for _, phase := range p {
 		n := min(len(phase), len(got))
 		if diff := cmp.Diff(byFunction(phase), byFunction(got[:n]), cmp.AllowUnexported(key{})); diff != "" {
-			t.Errorf("steps of a phase (-planned +executed):\n%s", diff)
+			t.Errorf("steps of a phase (-want as planned +got):\n%s", diff)
 			return
 		}
 		got = got[n:]
 	}
 	if len(got) > 0 {
-		t.Errorf("executed, and not planned: %v", got)
+		t.Errorf("executed, and not planned: %v, want none", got)
 	}
 }
 
@@ -88,7 +88,7 @@ func (p phased) wantSome(t *testing.T, where string, got []key) {
 			at++
 		}
 		if at == len(p) {
-			t.Errorf("%s: executed %v, which is not planned there; planned %v, executed %v", where, k, p, got)
+			t.Errorf("%s: executed %v, want a step that is planned there; planned %v, executed %v", where, k, p, got)
 			return
 		}
 	}
@@ -108,7 +108,7 @@ func TestPlannedStepsAreExecuted(t *testing.T) {
 				planned = append(planned, keyOf(s))
 			}
 			if diff := cmp.Diff(byFunction(planned), byFunction(w.executed(mark)), cmp.AllowUnexported(key{})); diff != "" {
-				t.Errorf("the record's steps (-planned +executed):\n%s", diff)
+				t.Errorf("the record's steps (-want as planned +got):\n%s", diff)
 			}
 
 			w.mustHandOver("first")

@@ -53,8 +53,8 @@ type Config struct {
 	HotPlug bool
 	// HotPlugWindow is [plan.Node]'s.
 	HotPlugWindow uint64
-	// HolderWait is how long Unprepare waits for a holder to end before it
-	// gives up with an [effects.InUseError]; the context may end it sooner.
+	// HolderWait is how long Unprepare waits for a holder to end before it gives up with an [effects.InUseError], and for a provider's
+	// program that is away before it gives up with a [bind.AwayError]; the context may end it sooner.
 	HolderWait time.Duration
 	// UndoLimit limits the time of an undo after a failed Prepare, whose own context may have ended.
 	UndoLimit time.Duration
@@ -97,7 +97,8 @@ func (p *Preparer) Order() *Order { return p.order }
 // Prepare makes the claim's functions ready for its VM and returns its record,
 // in state Prepared. It may be repeated at any time:
 //
-//   - A prepared claim is verified and not changed, even while its devices are in use.
+//   - A prepared claim is verified and not changed, even while its devices are in use. What was lost is made again. An activation that can't be
+//     verified, because the program that makes it is away, stands if it was in force last and a sandbox has the claim.
 //   - A claim that was interrupted during a reset continues with the result of that reset.
 //   - A claim that was interrupted elsewhere is undone and prepared from the start.
 //   - A claim that is allocated again with other devices, or from other pools, is
@@ -335,9 +336,14 @@ func takesTheSame(a, b *plan.Plan) bool {
 // PlanNode returns everything that decides whether a claim is refused: the snapshot, config, journal and marks, and the
 // result of [Preparer.Ready]. The publisher uses the same. After an error, which refuses every claim, config and
 // records are still set.
-func (p *Preparer) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+func (p *Preparer) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
 	n, err := p.order.Planning.PlanNode(snap)
-	n.NotReady = p.notReady()
+	n.NotReady = p.notReady(ctx)
+	if ctx.Err() != nil {
+		// A failure after the end of the context says nothing about the node, and must not taint its devices.
+		n.NotReady = nil
+		return n, context.Cause(ctx)
+	}
 	return n, err
 }
 

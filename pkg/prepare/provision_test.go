@@ -25,7 +25,7 @@ func (w *world) provision(power *power) plan.Provision {
 	w.t.Helper()
 	all, err := w.plugin(power).Provision(w.t.Context())
 	if err != nil || len(all) != 1 {
-		w.t.Fatalf("Provision = %+v, %v", all, err)
+		w.t.Fatalf("Provision = %+v, %v; want one", all, err)
 	}
 	return all[0]
 }
@@ -35,7 +35,7 @@ func TestProvisionMakesVFsForNobodyElse(t *testing.T) {
 	pf, _ := w.k.AddNIC(0x21, 0)
 	w.wantVFs(pf, 4)
 	if got := w.provision(nil); got.Refused != "" || got.Have != 0 || got.Want != 4 {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v, want 4 VFs where there were none", got)
 	}
 	vfs := w.k.VFs(pf)
 	if len(vfs) != 4 {
@@ -48,7 +48,7 @@ func TestProvisionMakesVFsForNobodyElse(t *testing.T) {
 	}
 	writes := len(w.k.Writes())
 	if got := w.provision(nil); got.Due() || got.Refused != "" || len(w.k.Writes()) != writes {
-		t.Errorf("a second time: %+v with writes %v", got, w.k.Writes()[writes:])
+		t.Errorf("a second time: %+v with writes %v, want nothing due, and no write", got, w.k.Writes()[writes:])
 	}
 	w.mustPrepare(w.request(uid, vfs[3]))
 	w.mustUnprepare(uid)
@@ -65,11 +65,11 @@ func TestProvisionChangesNothingThatIsInUse(t *testing.T) {
 		t.Errorf("%+v, want that the VF is held", got)
 	}
 	if len(w.k.VFs(pf)) != 2 || len(w.k.Writes()) != writes {
-		t.Errorf("VFs %v, writes %v", w.k.VFs(pf), w.k.Writes()[writes:])
+		t.Errorf("VFs %v, writes %v; want two VFs, and no write", w.k.VFs(pf), w.k.Writes()[writes:])
 	}
 	w.mustUnprepare(uid)
 	if got := w.provision(nil); got.Refused != "" || len(w.k.VFs(pf)) != 4 {
-		t.Errorf("once it is free: %+v, VFs %v", got, w.k.VFs(pf))
+		t.Errorf("once it is free: %+v, VFs %v; want 4 VFs", got, w.k.VFs(pf))
 	}
 }
 
@@ -89,10 +89,10 @@ func TestHostDriversAreKeptFromVFsThatAreThere(t *testing.T) {
 	}
 	autoprobe, err := w.fs.ReadString(sysfs.FunctionPath(pf) + "/sriov_drivers_autoprobe")
 	if err != nil || autoprobe != "0" {
-		t.Errorf("sriov_drivers_autoprobe is %q, %v", autoprobe, err)
+		t.Errorf("sriov_drivers_autoprobe is %q, %v; want 0", autoprobe, err)
 	}
 	if got := w.provision(nil); !got.Right() {
-		t.Errorf("a second time: %+v", got)
+		t.Errorf("a second time: %+v, want it right", got)
 	}
 	w.mustUnprepare(uid)
 	binding, err := w.plugin(nil).Order().Effects.Executor.Binding(t.Context(), vfs[1])
@@ -112,7 +112,7 @@ func TestProvisionIsFinishedAfterACrash(t *testing.T) {
 				t.Errorf("cut off at %d: %+v, want that it failed", at, got)
 			}
 			if got := w.provision(nil); got.Refused != "" || len(w.k.VFs(pf)) != 4 {
-				t.Errorf("cut off at %d (after: %t), then %+v with VFs %v", at, after, got, w.k.VFs(pf))
+				t.Errorf("cut off at %d (after: %t), then %+v with VFs %v, want 4 VFs", at, after, got, w.k.VFs(pf))
 			}
 		}
 	}
@@ -142,13 +142,13 @@ func TestProvisionSetsTheModeWhileThereAreNoVFs(t *testing.T) {
 		pf, _ := w.k.AddNIC(0x21, 2)
 		w.wantSwitchdev(pf, 4)
 		if got := w.provision(&power{at: at}); (got.Refused != "") != (at >= 1 && at <= 5) {
-			t.Errorf("cut off at %d: %+v", at, got)
+			t.Errorf("cut off at %d: %+v, want it refused: %t", at, got, at >= 1 && at <= 5)
 		}
 		if got := w.provision(nil); got.Refused != "" || len(w.k.VFs(pf)) != 4 || w.mode(pf) != vf.Switchdev {
-			t.Errorf("cut off at %d, then %+v with VFs %v in %s mode", at, got, w.k.VFs(pf), w.mode(pf))
+			t.Errorf("cut off at %d, then %+v with VFs %v in %s mode, want 4 VFs in switchdev mode", at, got, w.k.VFs(pf), w.mode(pf))
 		}
 		if got := w.provision(nil); got.Due() || got.HaveMode != "switchdev" {
-			t.Errorf("a second time: %+v", got)
+			t.Errorf("a second time: %+v, want nothing due in switchdev mode", got)
 		}
 	}
 }
@@ -165,11 +165,11 @@ func TestModeThatIsRefused(t *testing.T) {
 		t.Errorf("%+v, want the kernel's word", got)
 	}
 	if len(w.k.VFs(pf)) != 4 || w.mode(pf) != vf.Legacy {
-		t.Errorf("VFs %v in %s mode", w.k.VFs(pf), w.mode(pf))
+		t.Errorf("VFs %v in %s mode, want 4 in legacy mode", w.k.VFs(pf), w.mode(pf))
 	}
 	w.links.Use(vftest.Igb())
 	if got := w.provision(nil); !strings.Contains(got.Refused, "igb has no eswitch modes") || len(w.k.VFs(pf)) != 4 {
-		t.Errorf("a driver without modes: %+v", got)
+		t.Errorf("a driver without modes: %+v, want 4 VFs, and a refusal of the mode", got)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestManyNamespacesAreNoLeak(t *testing.T) {
 	}
 	for i := range 5000 {
 		if ok, _ := r.Take(fmt.Sprint("namespace-", i)); !ok {
-			t.Fatalf("namespace %d gets nothing", i)
+			t.Fatalf("namespace %d gets nothing, want its ration", i)
 		}
 	}
 	if ok, _ := r.Take("first"); !ok {

@@ -41,17 +41,28 @@ func (p *Preparer) Ready(ctx context.Context) error {
 const readyLimit = 2 * time.Second
 
 // notReady returns the result of [Preparer.Ready] for a plan, or nil if the node is open for reading only.
-func (p *Preparer) notReady() *plan.NotReady {
+func (p *Preparer) notReady(ctx context.Context) *plan.NotReady {
 	if p.order.Effects.Locks == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
-	why, ok := errors.AsType[*NotReadyError](p.Ready(ctx))
-	if !ok {
-		return nil
+	var all *plan.NotReady
+	for _, err := range []error{p.order.canBegin(ctx), p.order.served(ctx)} {
+		if why, ok := errors.AsType[*NotReadyError](err); ok {
+			all = addObstacle(all, why)
+		}
 	}
-	return &plan.NotReady{Obstacle: why.Obstacle, Text: effects.OneLine(why.Err)}
+	return all
+}
+
+// addObstacle adds a further obstacle to the text, so that an operator who removes the first one knows that the taint stays.
+func addObstacle(all *plan.NotReady, why *NotReadyError) *plan.NotReady {
+	text := effects.OneLine(why.Err)
+	if all == nil {
+		return &plan.NotReady{Obstacle: why.Obstacle, Text: text}
+	}
+	return &plan.NotReady{Obstacle: all.Obstacle, Text: fmt.Sprintf("%s; and %s: %s", all.Text, why.Obstacle, text)}
 }
 
 // mayBegin returns a [NotReadyError] if nothing of the kind can be prepared.

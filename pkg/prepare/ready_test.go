@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -23,7 +24,7 @@ func (w *world) offered(p *plugin, a pci.Address) []rule.Verdict {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n, err := p.PlanNode(snap)
+	n, err := p.PlanNode(w.t.Context(), snap)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -86,16 +87,32 @@ func TestNodeThatRefusesAllClaimsIsTainted(t *testing.T) {
 				t.Errorf("Prepare = %v; want %s", err, tt.want)
 			}
 			if now := lastWrites(w, writes); len(now) > 0 {
-				t.Errorf("wrote %v", now)
+				t.Errorf("wrote %v, want nothing", now)
 			}
 			faults := w.offered(p, gpu)
 			if len(faults) != 1 || faults[0].Code != rule.NodeNotReady || faults[0].Obstacle != tt.want {
 				t.Errorf("published with %v; want %s", faults, tt.want)
 			}
 			if healthy := w.plugin(nil).Ready(t.Context()); tt.spoil == nil && healthy != nil {
-				t.Errorf("without the fault: %v", healthy)
+				t.Errorf("without the fault: %v, want nil", healthy)
 			}
 		})
+	}
+}
+
+// TestNodeNamesEachObstacle: an operator who removes the first one must know that the taint stays.
+func TestNodeNamesEachObstacle(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.k.AddGPU(0x3b)
+	p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Room, c.Server = &disk{full: true}, noServer{} })
+	faults := w.offered(p, gpu)
+	if len(faults) != 1 || faults[0].Obstacle != rule.DiskFull {
+		t.Fatalf("published with %v; want one fault, %s", faults, rule.DiskFull)
+	}
+	for _, want := range []string{"is full", string(rule.PodResourcesNotServed) + ": no server"} {
+		if !strings.Contains(faults[0].Text, want) {
+			t.Errorf("text %q, want %q in it", faults[0].Text, want)
+		}
 	}
 }
 
@@ -109,13 +126,13 @@ func TestDamagedRecordTaintsWhatItMayOwn(t *testing.T) {
 	}
 	p := w.plugin(nil)
 	if faults := w.offered(p, owned); len(faults) != 1 || faults[0].Code != rule.DamagedRecord {
-		t.Errorf("the device that it may own is published with %v", faults)
+		t.Errorf("the device that it may own is published with %v, want %s", faults, rule.DamagedRecord)
 	}
 	if faults := w.offered(p, free); len(faults) > 0 {
-		t.Errorf("another device is published with %v", faults)
+		t.Errorf("another device is published with %v, want none", faults)
 	}
 	if _, err := p.Prepare(t.Context(), w.request(uid, free)); err != nil {
-		t.Errorf("a claim of another device: %v", err)
+		t.Errorf("a claim of another device: %v, want nil", err)
 	}
 }
 

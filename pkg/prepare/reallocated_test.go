@@ -27,7 +27,7 @@ func TestClaimThatIsAllocatedAgain(t *testing.T) {
 		t.Errorf("prepared with %v, sandbox %+v; want %s for no sandbox", got, rec.Sandbox, next)
 	}
 	if w.driver(former) != home || w.driver(next) != "vfio-pci" || len(w.k.Resets()) != 1 || len(w.unclean()) > 0 {
-		t.Errorf("drivers %s and %s, %d resets, unclean %v", w.driver(former), w.driver(next), len(w.k.Resets()), w.unclean())
+		t.Errorf("drivers %s and %s, %d resets, unclean %v; want %s, vfio-pci, 1, none", w.driver(former), w.driver(next), len(w.k.Resets()), w.unclean(), home)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestAllocatedAgainWhileAVMHasTheFormerDevice(t *testing.T) {
 	}
 	h.Release()
 	if got := w.mustPrepare(w.request(uid, next)).Plan.Addresses(); !slices.Equal(got, []pci.Address{next}) {
-		t.Errorf("prepared with %v", got)
+		t.Errorf("prepared with %v, want %s", got, next)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestClaimThatMovedAway(t *testing.T) {
 	req.Devices[0].Pool = "node-2"
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
 	if !wantRefused(t, err).Has(rule.AllocatedElsewhere) {
-		t.Errorf("Prepare = %v", err)
+		t.Errorf("Prepare = %v, want %s", err, rule.AllocatedElsewhere)
 	}
 	w.unchanged(before)
 }
@@ -92,7 +92,7 @@ func TestRecordOfAnotherNodesPool(t *testing.T) {
 	w.name = "node"
 	_, err := w.plugin(nil).Prepare(t.Context(), req)
 	if !wantRefused(t, err).Has(rule.AllocatedElsewhere) {
-		t.Errorf("Prepare = %v", err)
+		t.Errorf("Prepare = %v, want %s", err, rule.AllocatedElsewhere)
 	}
 }
 
@@ -113,25 +113,25 @@ func TestQuarantineDoesNotKeepTheClaim(t *testing.T) {
 				wantQuarantined(t, err)
 			}
 			if got := w.mustPrepare(w.request(uid, next)).Plan.Addresses(); !slices.Equal(got, []pci.Address{next}) {
-				t.Errorf("prepared with %v", got)
+				t.Errorf("prepared with %v, want %s", got, next)
 			}
 			aside := uid + ".0000-3b-00-0"
 			if rec := w.record(aside); rec == nil || rec.State != journal.Quarantined || !slices.Equal(rec.Plan.Addresses(), []pci.Address{bad}) {
-				t.Fatalf("the quarantine is %+v", rec)
+				t.Fatalf("the quarantine is %+v, want that of %s", rec, bad)
 			}
 			w.mustRecover()
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request("another", bad))
 			if !wantRefused(t, err).Has(rule.Quarantined) || w.driver(bad) != "vfio-pci" {
-				t.Errorf("the next tenant gets %v, driver %s", err, w.driver(bad))
+				t.Errorf("the next tenant gets %v, driver %s; want %s and vfio-pci", err, w.driver(bad), rule.Quarantined)
 			}
 			says(t, err, "unprepare "+aside)
 			if last := w.told(aside); len(last) == 0 || last[len(last)-1].Type != ledger.Quarantine {
-				t.Errorf("the ledger has %+v", last)
+				t.Errorf("the ledger has %+v, want %s as the last event", last, ledger.Quarantine)
 			}
 			w.k.OnReset(bad, w.resets(true))
 			w.mustUnprepare(aside)
 			if w.record(aside) != nil || w.driver(bad) != home {
-				t.Errorf("record %+v, driver %s", w.record(aside), w.driver(bad))
+				t.Errorf("record %+v, driver %s; want nil and %s", w.record(aside), w.driver(bad), home)
 			}
 			w.mustUnprepare(uid)
 		})
@@ -151,16 +151,16 @@ func TestCrashOfAReallocation(t *testing.T) {
 			_, err := w.plugin(power).Prepare(t.Context(), w.request(uid, next))
 			if !power.off {
 				if err != nil || at < 10 {
-					t.Errorf("after %d effects: %v", at, err)
+					t.Errorf("after %d effects: %v, want nil after 10 or more", at, err)
 				}
 				return
 			}
 			w.mustRecover()
 			if got := w.mustPrepare(w.request(uid, next)).Plan.Addresses(); !slices.Equal(got, []pci.Address{next}) {
-				t.Fatalf("cut off at %d (after: %t): prepared with %v", at, after, got)
+				t.Fatalf("cut off at %d (after: %t): prepared with %v, want %s", at, after, got, next)
 			}
 			if rec := w.record(uid + ".0000-3b-00-0"); rec == nil || rec.State != journal.Quarantined {
-				t.Fatalf("cut off at %d (after: %t): the quarantine is %+v", at, after, rec)
+				t.Fatalf("cut off at %d (after: %t): the record is %+v, want it quarantined", at, after, rec)
 			}
 			w.told(uid)
 		}
@@ -174,16 +174,16 @@ func TestUnprepareIf(t *testing.T) {
 	before, inUse := w.state(), errors.New("it is allocated again")
 	check := func(_ context.Context, rec *journal.Record) error {
 		if rec.ID() != uid {
-			t.Errorf("asked about %s", rec.ID())
+			t.Errorf("asked about %s, want %s", rec.ID(), uid)
 		}
 		return inUse
 	}
 	if _, err := w.plugin(nil).UnprepareIf(t.Context(), uid, check); !errors.Is(err, inUse) {
-		t.Errorf("UnprepareIf = %v", err)
+		t.Errorf("UnprepareIf = %v, want %v", err, inUse)
 	}
 	w.unchanged(before)
 	inUse = nil
 	if release, err := w.plugin(nil).UnprepareIf(t.Context(), uid, check); err != nil || len(release.Proofs) != 1 || w.record(uid) != nil {
-		t.Errorf("UnprepareIf = %+v, %v; record %+v", release, err, w.record(uid))
+		t.Errorf("UnprepareIf = %+v, %v; record %+v; want one proof, and no record", release, err, w.record(uid))
 	}
 }

@@ -28,7 +28,7 @@ func (w *world) spoil(uid string, old, new string) {
 	}
 	spoilt := bytes.Replace(data, []byte(old), []byte(new), 1)
 	if bytes.Equal(spoilt, data) {
-		w.t.Fatalf("record has no %q", old)
+		w.t.Fatalf("record has no %q, want it", old)
 	}
 	if err := os.WriteFile(w.recordFile(uid), spoilt, 0o600); err != nil {
 		w.t.Fatal(err)
@@ -71,10 +71,10 @@ func TestOwnRecordUnusable(t *testing.T) {
 				says(t, err, w.recordFile(uid), tt.word)
 			}
 			if now := lastWrites(w, writes); len(now) > 0 {
-				t.Errorf("wrote %v", now)
+				t.Errorf("wrote %v, want nothing", now)
 			}
 			if got := w.bindings()[gpu]; got != bindings[gpu] {
-				t.Errorf("bound %+v, was %+v", got, bindings[gpu])
+				t.Errorf("bound %+v, want %+v as before", got, bindings[gpu])
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestAnothersRecordUnusable(t *testing.T) {
 			w.spoil(other, tt.old, tt.new)
 			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, held))
 			if !wantRefused(t, err).Has(rule.DamagedRecord) {
-				t.Errorf("refused by %v", err)
+				t.Errorf("refused by %v, want %s", err, rule.DamagedRecord)
 			}
 			says(t, err, "0000:3b:00.0 is on vfio-pci", w.recordFile(other), "may own it", "repair or remove")
 			w.mustPrepare(w.request(uid, free))
@@ -124,7 +124,7 @@ func TestRecoverReportsUnusableRecords(t *testing.T) {
 				t.Error("the spec of the claim whose record can't be read is gone: its VM could not start again")
 			}
 			if now := lastWrites(w, writes); len(now) > 0 {
-				t.Errorf("wrote %v", now)
+				t.Errorf("wrote %v, want nothing", now)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestForeignFunctionOnVFIO(t *testing.T) {
 		t.Errorf("steps %v, want none", rec.Plan.Steps)
 	}
 	if now := lastWrites(w, writes); len(now) > 0 {
-		t.Errorf("wrote %v", now)
+		t.Errorf("wrote %v, want nothing", now)
 	}
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package prepare_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 // TestRecoverOfSlowResets: the power of a GPU board fails, and each reset waits in the kernel for a minute. The plugin restarts.
@@ -41,7 +43,7 @@ func TestRecoverOfSlowResets(t *testing.T) {
 		for id, gpu := range map[string]pci.Address{"healthy": healthy, "new": free} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if _, err := p.Prepare(ctx, w.request(id, gpu)); err != nil {
-				t.Errorf("claim %s during the recovery: %v", id, err)
+				t.Errorf("claim %s during the recovery: %v, want nil", id, err)
 			}
 			cancel()
 		}
@@ -55,6 +57,52 @@ func TestRecoverOfSlowResets(t *testing.T) {
 		}
 		if took := time.Since(start); took > 2*time.Minute {
 			t.Errorf("it took %s, want little more than one reset", took)
+		}
+	})
+}
+
+// TestRecoverOfAFullNode: 64 claims, whose resets take a minute each, are recovered 16 at a time: in the time of four resets.
+func TestRecoverOfAFullNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.limit, w.recover = 2*time.Minute, 10*time.Minute
+		var mu sync.Mutex // guards both
+		resetting, most := 0, 0
+		count := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			resetting += by
+			most = max(most, resetting)
+		}
+		gpus := make([]pci.Address, 64)
+		for i := range gpus {
+			gpus[i] = w.k.AddGPU(uint8(0x30 + i))
+		}
+		w.watch(&staleness{}) // a scan of so many functions for each step would take seconds
+		all := w.request("all", gpus...)
+		for i, gpu := range gpus {
+			one := *all
+			one.UID, one.Name, one.Devices = fmt.Sprint("claim-", i), fmt.Sprint("claim-", i), all.Devices[i:i+1]
+			w.mustPrepare(&one)
+			rec := *w.record(one.UID)
+			rec.State = journal.Releasing
+			if err := w.records.Save(&rec); err != nil {
+				t.Fatal(err)
+			}
+			w.k.OnReset(gpu, func(string) (sysfstest.ResetEffect, error) {
+				count(1)
+				defer count(-1)
+				time.Sleep(time.Minute)
+				return sysfstest.ResetWorks, nil
+			})
+		}
+		start := time.Now()
+		r, err := w.plugin(nil).Recover(t.Context())
+		if err != nil || len(r.Released) != 64 || len(r.Unfinished) != 0 {
+			t.Errorf("got %d of 64 claims released, unfinished %v, error %v; want all", len(r.Released), r.Unfinished, err)
+		}
+		if took := time.Since(start); most != 16 || took < 4*time.Minute || took > 5*time.Minute {
+			t.Errorf("got %d resets at a time and %s in all, want 16 and little more than 4m", most, took)
 		}
 	})
 }

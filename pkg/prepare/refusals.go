@@ -59,7 +59,7 @@ func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause erro
 		return f.record(ctx, claim, e)
 	}
 	switch code := rule.Classify(cause); code {
-	case rule.InUse, rule.Locked, rule.Quarantined:
+	case rule.InUse, rule.Locked, rule.Quarantined, rule.PartitionNotActivated:
 		e.Codes = []string{string(code)}
 		return f.record(ctx, claim, e)
 	default:
@@ -87,7 +87,7 @@ func (f *refusals) record(ctx context.Context, claim plan.Ref, e ledger.Event) e
 		return nil
 	}
 	if e.Untold = untold; untold > 0 {
-		e.Reason += fmt.Sprintf(" (%d earlier refusals of this namespace are not in the ledger: there were too many at once)", untold)
+		e.Reason += fmt.Sprintf(" (earlier refusals of this namespace that are not in the ledger, since there were too many at once: %d)", untold)
 	}
 	err := f.effects.Record(ctx, claim, e)
 	if err != nil {

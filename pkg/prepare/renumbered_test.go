@@ -74,13 +74,13 @@ func TestMarkFollowsItsDevice(t *testing.T) {
 			w.k.Reboot()
 			w.mustRecover()
 			if !w.resetBefore("next-tenant", now) {
-				t.Errorf("%s went to the next tenant without a reset", now)
+				t.Errorf("%s went to the next tenant without a reset, want one", now)
 			}
 			if m.serial == "" && w.resetBefore("neighbor", neighbor) {
-				t.Errorf("%s was reset, which no tenant had", neighbor)
+				t.Errorf("%s was reset, want no reset: no tenant had it", neighbor)
 			}
 			if left := w.unclean(); len(left) > 0 {
-				t.Errorf("still marked: %v", left)
+				t.Errorf("still marked: %v, want none", left)
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestUncleanDeviceThatCannotBeTold(t *testing.T) {
 	w.mustRecover()
 	for _, a := range []pci.Address{moved, neighbor} {
 		if !w.resetBefore("first-"+a.Label(), a) {
-			t.Errorf("%s may be the unclean one, and went to a tenant without a reset", a)
+			t.Errorf("%s may be the unclean one, and went to a tenant without a reset, want one", a)
 		}
 		w.mustUnprepare("first-" + a.Label())
 	}
@@ -105,7 +105,7 @@ func TestUncleanDeviceThatCannotBeTold(t *testing.T) {
 	w.mustRecover()
 	for _, a := range []pci.Address{moved, neighbor} {
 		if w.resetBefore("second-"+a.Label(), a) {
-			t.Errorf("%s was reset again, though it is proven clean", a)
+			t.Errorf("%s was reset again, want no reset: it is proven clean", a)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestQuarantineFollowsItsDevice(t *testing.T) {
 				t.Errorf("Unprepare = %+v, %v, want the proof of a reset of %s", release, err, now)
 			}
 			if w.resetBefore(other, now) || len(w.unclean()) > 0 {
-				t.Errorf("%s is not clean after its proof; marks %v", now, w.unclean())
+				t.Errorf("%s is reset again, or marked (%v), want neither after its proof", now, w.unclean())
 			}
 		})
 	}
@@ -173,10 +173,10 @@ func TestReplacedDeviceLeavesQuarantine(t *testing.T) {
 				t.Error("the new card was reset for the old one")
 			}
 			if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
-				t.Errorf("end the quarantine of the card that was taken out: %v", err)
+				t.Errorf("end the quarantine of the card that was taken out: %v, want nil", err)
 			}
 			if rec := w.record(other); rec == nil || rec.State != journal.Prepared {
-				t.Errorf("record of the new card's claim: %+v", rec)
+				t.Errorf("record of the new card's claim is %+v, want it prepared", rec)
 			}
 			if back := w.addCard(0x51, oneSerial); !w.resetBefore("third-tenant", back) {
 				t.Error("the old card is back, and went to a tenant without a reset")
@@ -218,7 +218,7 @@ func TestDrainOfAReplacedDevice(t *testing.T) {
 	}
 	w.mustUndrain(gpu)
 	if left, err := w.records.Drains(); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("Drains = %v, %v; want none", left, err)
 	}
 }
 
@@ -237,11 +237,11 @@ func TestMarksOfTwoDevicesAtOneAddress(t *testing.T) {
 	back := w.addCard(0x51, oneSerial)
 	for i, a := range []pci.Address{gpu, back} {
 		if !w.resetBefore(fmt.Sprint("tenant-", i), a) {
-			t.Errorf("%s went to a tenant without a reset", a)
+			t.Errorf("%s went to a tenant without a reset, want one", a)
 		}
 	}
 	if left := w.unclean(); len(left) > 0 {
-		t.Errorf("still marked: %v", left)
+		t.Errorf("still marked: %v, want none", left)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestBoundRecordOfAReplacedDevice(t *testing.T) {
 			w.k.Replace(sysfstest.GPU(gpu))
 			keep(w)
 			if w.driver(gpu) != "vfio-pci" {
-				t.Fatalf("driver %s", w.driver(gpu))
+				t.Fatalf("driver %s, want vfio-pci", w.driver(gpu))
 			}
 			records, _ := w.records.List()
 			snap, err := inventory.Scan(t.Context(), w.fs)

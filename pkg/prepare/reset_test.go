@@ -73,7 +73,7 @@ func TestUncleanDeviceIsQuarantined(t *testing.T) {
 			as[*bind.NotCleanError](t, err)
 			says(t, err, append(tt.words, "quarantined", "kata-vfio-plugin unprepare "+uid)...)
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than one line: %q", err)
+				t.Errorf("error is %q, want one line", err)
 			}
 			rec := w.record(uid)
 			if rec == nil || rec.State != journal.Quarantined || rec.Reason == "" || len(rec.Proofs) > 0 {
@@ -94,7 +94,7 @@ func TestQuarantineKeepsTheDeviceFromAll(t *testing.T) {
 	before, writes := w.state(), len(w.k.Writes())
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(other, gpu))
 	if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Quarantined) {
-		t.Errorf("refused by %v", err)
+		t.Errorf("refused by %v, want %s", err, rule.Quarantined)
 	}
 	says(t, err, "quarantined", uid, "input/output error", "kata-vfio-plugin unprepare "+uid)
 	_, err = w.plugin(nil).Prepare(t.Context(), w.request(uid, gpu))
@@ -105,7 +105,7 @@ func TestQuarantineKeepsTheDeviceFromAll(t *testing.T) {
 	}
 	w.unchanged(before)
 	if now := lastWrites(w, writes); len(now) > 0 {
-		t.Errorf("wrote %v", now)
+		t.Errorf("wrote %v, want nothing", now)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestTwoFunctionsOneUnclean(t *testing.T) {
 	}
 	for _, gpu := range []pci.Address{good, bad} {
 		if _, err := w.plugin(nil).Prepare(t.Context(), w.request(other, gpu)); err == nil {
-			t.Errorf("%s went to another tenant", gpu)
+			t.Errorf("%s went to another tenant, want a refusal", gpu)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestHalfOfAResetSetIsGone(t *testing.T) {
 		t.Errorf("resets %+v, want one of %s", resets, audio)
 	}
 	if now := w.bindings()[audio]; now.Driver != "snd_hda_intel" {
-		t.Errorf("%s is bound to %q", audio, now.Driver)
+		t.Errorf("%s is bound to %q, want snd_hda_intel", audio, now.Driver)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -32,7 +33,12 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 	if err := o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.ResetsBefore)); err != nil {
 		return err
 	}
-	// The marks go last: a crash before leaves them, which costs another reset.
+	return o.liftMarks(ctx, rec)
+}
+
+// liftMarks removes the marks of what was proven clean for the record. They go after the resets: a crash before leaves them, which costs
+// another reset.
+func (o *Order) liftMarks(_ context.Context, rec *journal.Record) error {
 	for _, proof := range rec.Proofs {
 		for _, a := range proof.Set {
 			if err := o.Effects.ProvenClean(rec, a); err != nil {
@@ -57,7 +63,7 @@ func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
 	if _, again := errors.AsType[*bind.ResetFirstError](err); !again || ctx.Err() != nil {
 		return err
 	}
-	for _, then := range []func(context.Context, *journal.Record) error{o.Effects.Deactivate, o.resetAfter, o.Effects.Activate} {
+	for _, then := range []func(context.Context, *journal.Record) error{o.Effects.Deactivate, o.resetAfter, o.liftMarks, o.Effects.Activate} {
 		if next := then(ctx, rec); next != nil {
 			return fmt.Errorf("%w; after that: %w", err, next)
 		}
@@ -69,6 +75,9 @@ func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
 // joined to others, and is not reset below that.
 func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
 	err := o.Effects.Deactivate(ctx, rec)
+	if isAway(err) && rec.State == journal.Releasing {
+		err = o.deactivateWhenBack(ctx, rec)
+	}
 	switch {
 	// While the claim is being prepared no VM has had the device, so there is nothing to quarantine. The record stays, and
 	// the next try repeats the deactivation.
@@ -76,8 +85,47 @@ func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("the deactivation was interrupted (%w) and is repeated: %w", context.Cause(ctx), err)
+	case isAway(err) && !isLate(rec):
+		return fmt.Errorf("claim %s: %w; its devices stay with it, and the next try continues from here", rec.Plan.Claim, err)
 	}
 	return o.quarantine(ctx, rec, errors.Join(err, o.Effects.ReturnAddresses(ctx, rec)))
+}
+
+const (
+	// awayPause is the pause between two looks at a program that is away.
+	awayPause = 200 * time.Millisecond
+	// awayLimit is how long a release waits for it, over all its tries. A restart takes seconds. After that, the pod may end, and its
+	// devices are quarantined.
+	awayLimit = 10 * time.Minute
+)
+
+func isAway(err error) bool {
+	_, away := errors.AsType[*bind.AwayError](err)
+	return away
+}
+
+// isLate reports whether a release began longer than awayLimit ago. A time that can't be read is long ago.
+func isLate(rec *journal.Record) bool {
+	since, err := time.Parse(time.RFC3339, rec.Since)
+	return rec.State == journal.Releasing && (err != nil || time.Since(since) > awayLimit)
+}
+
+// deactivateWhenBack repeats the deactivation of a release until the program that makes it is back, for as long as the release may wait
+// for a holder.
+func (o *Order) deactivateWhenBack(ctx context.Context, rec *journal.Record) error {
+	tick := time.NewTicker(awayPause)
+	defer tick.Stop()
+	for end := time.Now().Add(o.Config.HolderWait); ; {
+		err := o.Effects.Deactivate(ctx, rec)
+		if !isAway(err) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
 }
 
 // afterResets decides how to continue after resets. A reset without a result proves nothing: the record stays, the next

@@ -41,16 +41,16 @@ func TestFullDiskRefusesNewClaimsOnly(t *testing.T) {
 	as[*journal.FullError](t, err)
 	says(t, err, "/var/lib/kata-vfio is full", "1 MiB free", "free 20 MiB there")
 	if rec := w.record(other); rec != nil {
-		t.Errorf("record %+v of a claim that did not begin", rec)
+		t.Errorf("record %+v of a claim that did not begin, want none", rec)
 	}
 	if _, err := p.Prepare(t.Context(), w.request(uid, gpu)); err != nil {
-		t.Errorf("the claim that is prepared, again: %v", err)
+		t.Errorf("the claim that is prepared, again: %v, want nil", err)
 	}
 	if d.spent > 0 {
 		t.Error("the reserve is spent before a claim ends")
 	}
 	if _, err := p.Unprepare(t.Context(), uid); err != nil {
-		t.Errorf("the claim's end: %v", err)
+		t.Errorf("the claim's end: %v, want nil", err)
 	}
 	if d.spent == 0 {
 		t.Error("the claim ends without the reserve")

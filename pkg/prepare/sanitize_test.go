@@ -13,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/maintain"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
 )
@@ -140,6 +141,52 @@ func TestDeviceWaitsForItsStage(t *testing.T) {
 	w.wantRefusal("after the next tenant", w.request("third", gpu), rule.NotSanitized)
 }
 
+// TestSliceWaitsForItsStage: a slice is sanitized as a whole device is, with the settings that a tenant's slice has, and its neighbors on
+// the GPU do not wait for it.
+func TestSliceWaitsForItsStage(t *testing.T) {
+	for name, c := range map[string]struct {
+		add     func(*world) []pci.Address
+		setting func(*world, pci.Address) string
+		want    string // the setting in the stage
+	}{
+		"Intel": {
+			add: func(w *world) []pci.Address {
+				_, vfs := w.k.AddXeHost(0x3b, 3)
+				w.slices(v1alpha1.GPUSliceRule{})
+				return vfs
+			},
+			setting: func(w *world, _ pci.Address) string { return w.xe(w.gpu(), 1, plan.XeExecQuantum) },
+			want:    "20",
+		},
+		"vGPU": {
+			add:     func(w *world) []pci.Address { w.k.WithIOMMUFD(); return w.vgpus() },
+			setting: func(w *world, vf pci.Address) string { return w.k.ReadFile(vf, vgpuFile) },
+			want:    "1428",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.sanitizes(v1alpha1.SanitizeRelease)
+			sanitizes := w.node.Devices[0].Sanitize
+			vfs := c.add(w)
+			w.node.Devices[0].Sanitize = sanitizes
+			w.tenancy("first", vfs[0])
+			w.wantRefusal("after a tenant", w.request("next", vfs[0]), rule.NotSanitized)
+			w.wantFree("its neighbor", vfs[1])
+			w.mustPrepare(w.stageRequest(vfs[0]))
+			if got := c.setting(w, vfs[0]); got != c.want {
+				t.Errorf("the setting in the stage is %q, want %q", got, c.want)
+			}
+			w.mustUnprepare(stageUID)
+			w.conclude(nil, clean())
+			w.wantNoSettings("after the stage")
+			w.wantFree("after the stage", vfs[0])
+			w.runStage(vfs[0], dirty())
+			w.wantRefusal("after a dirty stage", w.request("next", vfs[0]), rule.SanitizeFailed)
+		})
+	}
+}
+
 // TestFailedStageQuarantines also follows what an operator can do about it.
 func TestFailedStageQuarantines(t *testing.T) {
 	w := newWorld(t)
@@ -200,7 +247,7 @@ func TestChangedFirmwareWaitsForOperator(t *testing.T) {
 	w.wantRefusal("after other firmware", w.request("next", gpu), rule.FirmwareChanged)
 	mark, failed, err := w.plugin(nil).FailedStage(t.Context(), gpu)
 	if err != nil || !failed {
-		t.Fatalf("failed stage: got %v, %v", failed, err)
+		t.Fatalf("failed stage: got %v, %v; want true", failed, err)
 	}
 	if accepted, err := w.plugin(nil).Accepted(&mark); err != nil || len(accepted) != 1 || accepted[0] != old {
 		t.Errorf("accepted before the operator: got %v, %v, want the first measurement", accepted, err)
@@ -474,7 +521,7 @@ func TestMarkIsOnDiskBeforeTheTenant(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rec := w.record("first"); rec != nil && rec.State == journal.Prepared && len(marks) == 0 {
-				t.Errorf("effect %d, after %v: the claim is prepared, and its device is not marked", at, after)
+				t.Errorf("effect %d, after %v: the claim is prepared without a mark of its device, want one", at, after)
 			}
 		}
 	}

@@ -36,7 +36,7 @@ func TestSharedGPUGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := w.bindings()[gpu]; now.Driver != "vfio-pci" {
-		t.Errorf("prepared: on %q", now.Driver)
+		t.Errorf("prepared: on %q, want vfio-pci", now.Driver)
 	}
 	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestSharedGPUThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("record %+v, want a quarantine without proof", rec)
 	}
 	if now := w.bindings()[gpu]; now.Driver != "nvidia" {
-		t.Errorf("on %q", now.Driver)
+		t.Errorf("on %q, want nvidia", now.Driver)
 	}
 	fails = false
 	w.k.SetConfig(gpu, 0, healthy...)
@@ -93,7 +93,7 @@ func TestSharedGPUThatDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := w.bindings()[gpu]; now.Driver != "nvidia" || w.record(uid) != nil {
-		t.Errorf("after the repair: on %q, record %+v", now.Driver, w.record(uid))
+		t.Errorf("after the repair: on %q, record %+v; want nvidia, nil", now.Driver, w.record(uid))
 	}
 }
 

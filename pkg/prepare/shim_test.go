@@ -103,7 +103,7 @@ func TestHandedOverAndNotYetOpened(t *testing.T) {
 			err := call(w)
 			used := as[*effects.InUseError](t, err)
 			if used.Address != gpu || len(used.Holders) != 1 || used.Holders[0].PID != shimPID {
-				t.Errorf("in use: %+v", used)
+				t.Errorf("in use: %+v, want %s by process %d", used, gpu, shimPID)
 			}
 			says(t, err, "containerd-shim (pid 4194405", "starts a sandbox with it")
 			if rec := w.record(uid); rec == nil || rec.Sandbox == nil || rec.Sandbox.ID != "first" {
@@ -114,7 +114,7 @@ func TestHandedOverAndNotYetOpened(t *testing.T) {
 			}
 			w.k.Kill(shimPID)
 			if err := call(w); err != nil {
-				t.Errorf("after the shim's end: %v", err)
+				t.Errorf("after the shim's end: %v, want nil", err)
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestDrainWaitsForAHandedOverDevice(t *testing.T) {
 			_, err := w.plugin(nil).Unprepare(t.Context(), uid)
 			as[*effects.InUseError](t, err)
 			if state := w.mustDrain(gpu); state.Done() || w.driver(gpu) != "vfio-pci" || len(w.k.Resets()) > 0 {
-				t.Errorf("after a refused Unprepare: %+v, driver %s, resets %v", state, w.driver(gpu), w.k.Resets())
+				t.Errorf("after a refused Unprepare: %+v, driver %s, resets %v; want it not done, vfio-pci, no reset", state, w.driver(gpu), w.k.Resets())
 			}
 			w.k.Kill(shimPID)
 			w.mustUnprepare(uid)
@@ -243,7 +243,7 @@ func TestRecordWithoutItsShim(t *testing.T) {
 			}
 			w.k.Kill(shimPID)
 			if err := call(w); err != nil {
-				t.Errorf("after the shim's end: %v", err)
+				t.Errorf("after the shim's end: %v, want nil", err)
 			}
 		})
 	}

@@ -54,10 +54,10 @@ func TestEightClaimsBindSideBySide(t *testing.T) {
 	one, eight := took(1), took(8)
 	t.Logf("one claim %s, eight claims %s", one, eight)
 	if one < 300*time.Millisecond {
-		t.Errorf("one claim took %s: the kernel was not slow", one)
+		t.Errorf("one claim took %s, want 300 ms or more: the kernel was not slow", one)
 	}
 	if eight > one*12/10 {
-		t.Errorf("eight claims took %s, one %s", eight, one)
+		t.Errorf("eight claims took %s, want at most 1.2 times the %s of one", eight, one)
 	}
 }
 
@@ -76,13 +76,13 @@ func TestGroupsOfAClaimBindSideBySide(t *testing.T) {
 		start := time.Now()
 		w.mustPrepare(w.request(uid, gpus...))
 		if took := time.Since(start); took > 400*time.Millisecond {
-			t.Errorf("took %s", took)
+			t.Errorf("took %s, want at most 400 ms", took)
 		}
 		if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took > 1200*time.Millisecond {
-			t.Errorf("there and back took %s", took)
+			t.Errorf("there and back took %s, want at most 1.2 s", took)
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestTwoInstancesOneClaim(t *testing.T) {
 	wg.Wait()
 	for _, rec := range records {
 		if diff := cmp.Diff(records[0], rec); diff != "" {
-			t.Errorf("records differ:\n%s", diff)
+			t.Errorf("records differ (-want the first +got):\n%s", diff)
 		}
 	}
 	if n := len(w.k.Writes()); n != 3 {
@@ -143,13 +143,13 @@ func TestTwoInstancesReleaseOneClaim(t *testing.T) {
 	h := w.k.Hold("/dev/nvidia0", nobody, "python3", container)
 	for _, err := range release() {
 		if !effects.IsUse(err) || w.driver(gpu) != "nvidia" {
-			t.Errorf("in use by the host: %v, driver %q", err, w.driver(gpu))
+			t.Errorf("in use by the host: %v, driver %q; want an error of a use, nvidia", err, w.driver(gpu))
 		}
 	}
 	h.Release()
 	for _, err := range release() {
 		if err != nil {
-			t.Errorf("after its end: %v", err)
+			t.Errorf("after its end: %v, want nil", err)
 		}
 	}
 	if n := len(w.k.Resets()); n != 1 {
@@ -174,7 +174,7 @@ func TestTwoInstancesOneFunction(t *testing.T) {
 				return
 			}
 			if first := won.Swap(rec); first != nil {
-				t.Errorf("both %s and %s have the GPU", first.ID(), rec.ID())
+				t.Errorf("both %s and %s have the GPU, want one", first.ID(), rec.ID())
 			}
 		})
 	}
@@ -202,26 +202,26 @@ func TestPrepareUnprepareAndRecoverRace(t *testing.T) {
 			p, req := w.plugin(nil), w.request(id, addrs...)
 			wg.Go(func() {
 				if _, err := p.Prepare(t.Context(), req); err != nil {
-					t.Errorf("Prepare: %v", err)
+					t.Errorf("Prepare: %v, want nil", err)
 				}
 			})
 			wg.Go(func() {
 				if _, err := p.Unprepare(t.Context(), id); err != nil {
-					t.Errorf("Unprepare: %v", err)
+					t.Errorf("Unprepare: %v, want nil", err)
 				}
 			})
 		}
 	}
 	wg.Go(func() {
 		if _, err := w.plugin(nil).Recover(t.Context()); err != nil {
-			t.Errorf("Recover: %v", err)
+			t.Errorf("Recover: %v, want nil", err)
 		}
 	})
 	wg.Wait()
 	for id := range reqs {
 		checkWholeOrGoneOf(t, w, id)
 		if _, err := w.plugin(nil).Unprepare(t.Context(), id); err != nil {
-			t.Errorf("Unprepare: %v", err)
+			t.Errorf("Unprepare: %v, want nil", err)
 		}
 	}
 	w.unchanged(before)
@@ -232,6 +232,6 @@ func checkWholeOrGoneOf(t *testing.T, w *world, id string) {
 	t.Helper()
 	rec := w.record(id)
 	if (rec != nil) != w.hasSpec(id) || rec != nil && rec.State != journal.Prepared {
-		t.Errorf("claim %s: record %+v, spec %t", id, rec, w.hasSpec(id))
+		t.Errorf("claim %s: record %+v, spec %t; want both of a prepared claim, or neither", id, rec, w.hasSpec(id))
 	}
 }

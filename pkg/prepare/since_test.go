@@ -27,7 +27,7 @@ func TestTryThatIsRepeatedMakesNoStateYounger(t *testing.T) {
 		}
 		rec := *w.record(uid)
 		if rec.State != journal.Cleaned || rec.Reason == "" {
-			t.Fatalf("record %+v", rec)
+			t.Fatalf("record is %+v, want it cleaned, with a reason", rec)
 		}
 		rec.Since = long
 		if err := w.records.Save(&rec); err != nil {

@@ -67,7 +67,7 @@ func (w *world) settingsOfSlices() []string {
 func (w *world) wantNoSettings(where string) {
 	w.t.Helper()
 	if left := w.settingsOfSlices(); len(left) > 0 {
-		w.t.Errorf("%s: settings of slices are left: %v", where, left)
+		w.t.Errorf("%s: settings of slices are left: %v, want none", where, left)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestSliceOfIntelHasItsSettings(t *testing.T) {
 	})
 	w.mustUnprepare(uid)
 	if got := w.k.ReadFile(pf, sysfstest.XeStop(1)); got != "" {
-		t.Errorf("another VF was stopped: %q", got)
+		t.Errorf("another VF was stopped: %q, want \"\"", got)
 	}
 	if got := w.xe(pf, 2, plan.XeExecQuantum); got != "5" {
 		t.Errorf("after Unprepare exec_quantum_ms is %q, want 5 as found", got)
@@ -134,6 +134,37 @@ func TestSliceOfIntelIsBounded(t *testing.T) {
 	}
 }
 
+// TestSliceOfIntelIsStopped after each tenant, also if there is no setting to make: an operator has set both bounds, or the class asks for none.
+func TestSliceOfIntelIsStopped(t *testing.T) {
+	for name, c := range map[string]struct {
+		quantum, timeout string
+		unbounded        bool
+	}{
+		"bounds of the defaults":     {quantum: "0", timeout: "0"},
+		"bounds of an operator":      {quantum: "5", timeout: "700"},
+		"a class that asks for none": {quantum: "0", timeout: "0", unbounded: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, pf, vfs := withXe(t, nil)
+			w.k.SetFile(pf, sysfstest.XeValue(1, plan.XeExecQuantum), c.quantum)
+			w.k.SetFile(pf, sysfstest.XeValue(1, plan.XePreemptTimeout), c.timeout)
+			req := w.request(uid, vfs[0])
+			req.Devices[0].VFIO.AllowUnisolated = new(c.unbounded)
+			w.mustPrepare(req)
+			if got := w.k.ReadFile(pf, sysfstest.XeStop(1)); got != "" {
+				t.Errorf("stopped before a tenant had it: %q", got)
+			}
+			w.mustUnprepare(uid)
+			if got := w.k.ReadFile(pf, sysfstest.XeStop(1)); got != "1" {
+				t.Errorf("after the tenant, stop is %q, want 1", got)
+			}
+			if quantum, timeout := w.xe(pf, 1, plan.XeExecQuantum), w.xe(pf, 1, plan.XePreemptTimeout); quantum != c.quantum || timeout != c.timeout {
+				t.Errorf("after Unprepare the bounds are %q and %q, want %q and %q", quantum, timeout, c.quantum, c.timeout)
+			}
+		})
+	}
+}
+
 // TestSliceOfIntelGetsTheVeryValue: a value that is near the wanted one is not in force, and a rounded one is not set again.
 func TestSliceOfIntelGetsTheVeryValue(t *testing.T) {
 	w, pf, vfs := withXe(t, &v1alpha1.IntelSlices{MemoryMiB: new(8191)})
@@ -146,7 +177,7 @@ func TestSliceOfIntelGetsTheVeryValue(t *testing.T) {
 	before := len(w.k.Writes())
 	w.mustPrepare(w.request(uid, vfs[0])) // may be repeated while a VM runs
 	for _, write := range w.k.Writes()[before:] {
-		t.Errorf("a prepared claim writes %s to %s again", write.Value, write.Path)
+		t.Errorf("a prepared claim writes %s to %s again, want no write", write.Value, write.Path)
 	}
 	w.mustUnprepare(uid)
 	if got := w.xe(pf, 1, plan.XeMemory); got != strconv.Itoa(near) {
@@ -291,13 +322,13 @@ func TestVGPU(t *testing.T) {
 	w.mustUnprepare(uid)
 	w.wantNoSettings("after Unprepare")
 	if diff := cmp.Diff(before, w.bindings()); diff != "" {
-		t.Errorf("bindings (-before +after):\n%s", diff)
+		t.Errorf("bindings (-want as before +got):\n%s", diff)
 	}
 	if written := w.k.Writes(); slices.ContainsFunc(written, func(a sysfstest.Write) bool { return strings.HasSuffix(a.Path, "bind") }) {
-		t.Errorf("a VF left its driver: %v", written)
+		t.Errorf("wrote %v, want no unbind or bind", written)
 	}
 	if fn := rec.Plan.Functions[0]; fn.Target != fn.Original || rec.Plan.ReturnsToHost() {
-		t.Errorf("target %+v, original %+v, returns to host: %t", fn.Target, fn.Original, rec.Plan.ReturnsToHost())
+		t.Errorf("target %+v, original %+v, returns to host: %t; want the original as target, false", fn.Target, fn.Original, rec.Plan.ReturnsToHost())
 	}
 }
 
@@ -359,7 +390,7 @@ func TestVGPUThatIsRefused(t *testing.T) {
 			}
 			says(t, err, c.says...)
 			if diff := cmp.Diff(before, w.settingsOfSlices()); diff != "" || w.record(uid) != nil {
-				t.Errorf("record %v; settings (-before +now):\n%s", w.record(uid), diff)
+				t.Errorf("record %v (want nil); settings (-want as before +got):\n%s", w.record(uid), diff)
 			}
 		})
 	}
@@ -401,7 +432,7 @@ func TestVGPUThatIsNotFreed(t *testing.T) {
 			}
 			says(t, err, c.says)
 			if resets := w.k.Resets(); len(resets) > 0 {
-				t.Errorf("reset below a vGPU: %v", resets)
+				t.Errorf("reset below a vGPU: %v, want none", resets)
 			}
 			if _, err := w.plugin(nil).Prepare(t.Context(), w.request(other, vfs[0])); err == nil {
 				t.Error("another claim got the VF")
@@ -482,7 +513,7 @@ func TestRecordWithoutSettingsReadsBackAsItWas(t *testing.T) {
 	gpu := w.k.AddGPU(0x3b)
 	first := w.mustPrepare(w.request(uid, gpu))
 	if diff := cmp.Diff(first.Plan, w.mustPrepare(w.request(uid, gpu)).Plan); diff != "" {
-		t.Errorf("Prepare again (-first +again):\n%s", diff)
+		t.Errorf("Prepare again (-want as at first +got):\n%s", diff)
 	}
 }
 
@@ -504,7 +535,7 @@ func TestFifthProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := w.plugin(nil, with).Recover(t.Context()); err != nil || len(r.Kept) != 1 {
-		t.Errorf("Recover = %+v, %v", r, err)
+		t.Errorf("Recover = %+v, %v; want one claim kept", r, err)
 	}
 	for _, sandbox := range []string{"first", "second"} {
 		if err := w.plugin(nil, with).HandOver(t.Context(), uid, journal.Sandbox{ID: sandbox}); err != nil {

@@ -108,7 +108,7 @@ func patiently(t *testing.T, call func(context.Context) error) error {
 	start := time.Now()
 	err := call(ctx)
 	if took := time.Since(start); took > kubelet {
-		t.Errorf("answered after %s: %v", took, err)
+		t.Errorf("answered after %s, want at most %s: %v", took, kubelet, err)
 	}
 	return err
 }
@@ -162,7 +162,7 @@ func (s *slowReset) wantCutOff(err error) {
 func (s *slowReset) wantUnknown(err error) {
 	s.t.Helper()
 	if quarantined, ok := errors.AsType[*prepare.QuarantinedError](err); ok {
-		s.t.Errorf("quarantined: %v", quarantined)
+		s.t.Errorf("quarantined: %v, want no quarantine", quarantined)
 	}
 	rec := s.record(uid)
 	if rec == nil || rec.State != s.during {
@@ -181,7 +181,7 @@ func (s *slowReset) wantDone() {
 		s.t.Fatalf("record %+v, want it %q", rec, s.after)
 	}
 	if marks := s.unclean(); len(marks) > 0 {
-		s.t.Errorf("marked: %v", marks)
+		s.t.Errorf("marked: %v, want none", marks)
 	}
 	resets(s.world, s.slow, 0, nil)
 	s.mustUnprepare(uid)
@@ -210,7 +210,7 @@ func TestSlowReset(t *testing.T) {
 					t.Errorf("told of a reset by %s of %d ms, want %s of %s", told.Reset.Method, told.Reset.Milliseconds, s.way.method, takes)
 				}
 				if n := len(s.k.Resets()); n != len(told.Reset.Set) {
-					t.Errorf("%d resets of %d functions", n, len(told.Reset.Set))
+					t.Errorf("%d resets, want %d", n, len(told.Reset.Set))
 				}
 				s.wantDone()
 			})
@@ -247,7 +247,7 @@ func TestSlowResetThatFails(t *testing.T) {
 		as[*bind.NotCleanError](t, err)
 		wantOneResetTold(t, s.world, ledger.Failed)
 		if more := len(s.k.Resets()) - n; more != 0 {
-			t.Errorf("%d more resets", more)
+			t.Errorf("%d more resets, want none", more)
 		}
 	})
 }
@@ -292,7 +292,7 @@ func TestAnotherPluginDuringASlowReset(t *testing.T) {
 					s.k.CloseGroups()
 					next := s.plugin(nil)
 					if r, err := next.Recover(t.Context()); err != nil || len(r.Quarantined) > 0 {
-						t.Errorf("Recover = %+v, %v", r, err)
+						t.Errorf("Recover = %+v, %v; want nothing quarantined", r, err)
 					}
 					if time.Since(begun) < takes {
 						s.wantUnknown(nil)
@@ -332,14 +332,14 @@ func TestDeviceStaysWithTheClaimDuringASlowReset(t *testing.T) {
 		s.wantCutOff(s.try(p))
 		_, err := p.Prepare(t.Context(), s.request(other, s.dev))
 		if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.Held) && !refused.Has(rule.Locked) {
-			t.Errorf("another claim: %v", err)
+			t.Errorf("another claim: %v, want %s or %s", err, rule.Held, rule.Locked)
 		}
 		r, err := p.Recover(t.Context())
 		if err != nil || len(r.Quarantined)+len(r.Unfinished) > 0 {
-			t.Errorf("Recover = %+v, %v", r, err)
+			t.Errorf("Recover = %+v, %v; want nothing quarantined or unfinished", r, err)
 		}
 		if rec := s.record(uid); s.during == journal.Prepared && rec == nil || s.during != journal.Prepared && rec != nil {
-			t.Errorf("record %+v after a start that waits for the reset", rec)
+			t.Errorf("record %+v after a start that waits for the reset, want one: %t", rec, s.during == journal.Prepared)
 		}
 	})
 }
@@ -377,7 +377,7 @@ func TestRefusedAfterASlowReset(t *testing.T) {
 		as[*bind.UnfinishedError](t, patiently(t, prepareIt))
 		w.mustDrain(gpu)
 		if refused := wantRefused(t, patiently(t, prepareIt)); refused == nil || !refused.Has(rule.Drained) {
-			t.Errorf("refused: %+v", refused)
+			t.Errorf("refused: %+v, want %s", refused, rule.Drained)
 		}
 		w.unchanged(before)
 		if marks := w.unclean(); len(marks) != 1 {

@@ -93,7 +93,7 @@ func (s *soak) restart() {
 	})
 	r, err := s.p.Recover(s.t.Context())
 	if err != nil || len(r.Unfinished) > 0 {
-		s.t.Fatalf("recover: %+v, %v", r, err)
+		s.t.Fatalf("Recover = %+v, %v; want nothing unfinished", r, err)
 	}
 	s.restarts++
 }

@@ -317,7 +317,7 @@ func (w *world) function(a pci.Address) *device.Function {
 	}
 	f, ok := snap.Function(a)
 	if !ok {
-		w.t.Fatalf("%s is not there", a)
+		w.t.Fatalf("%s is not there, want it", a)
 	}
 	return f
 }
@@ -382,7 +382,7 @@ func TestPrepareReadsACSAgain(t *testing.T) {
 	}
 	_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, card[0]))
 	if refused := wantRefused(t, err); refused != nil && !refused.Has(rule.NotIsolated) {
-		t.Errorf("refused for another reason: %v", err)
+		t.Errorf("refused: %v, want %s", err, rule.NotIsolated)
 	}
 	if driver := w.driver(card[0]); driver == "vfio-pci" {
 		t.Error("the function is on vfio-pci")
@@ -456,7 +456,7 @@ func wantNoWriteTo(t *testing.T, address string, writes []string) {
 	t.Helper()
 	for _, write := range writes {
 		if strings.Contains(write, address) {
-			t.Errorf("to another device: %s", write)
+			t.Errorf("wrote %s, want no write to another device", write)
 		}
 	}
 }
@@ -485,7 +485,7 @@ func TestStaleWatcher(t *testing.T) {
 						}
 						stale, _ := outcomeOf(t, &sc, &a, &c, &s)
 						if diff := cmp.Diff(fresh, stale); diff != "" {
-							t.Errorf("uevents %s (-fresh look +Watcher):\n%s", s.name, diff)
+							t.Errorf("uevents %s (-want of a fresh look +got of the Watcher):\n%s", s.name, diff)
 						}
 						tried.Add(1)
 					}

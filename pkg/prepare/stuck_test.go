@@ -49,17 +49,17 @@ func TestHangingUnbindOnTheWayIn(t *testing.T) {
 		}()
 		synctest.Wait() // it hangs
 		if _, err := p.Prepare(t.Context(), w.request(other, free)); err != nil {
-			t.Errorf("another claim, meanwhile: %v", err)
+			t.Errorf("another claim, meanwhile: %v, want nil", err)
 		}
 		if took := time.Since(start); took > 0 {
-			t.Errorf("the other claim waited %s", took)
+			t.Errorf("the other claim waited %s, want no wait", took)
 		}
 		err := <-failed
 		if took := time.Since(start); took > kubelet {
-			t.Errorf("the error came after %s", took)
+			t.Errorf("the error came after %s, want at most %s", took, kubelet)
 		}
 		if e := as[*control.StuckError](t, err); e.Address != stuck {
-			t.Errorf("stuck: %s", e.Address)
+			t.Errorf("stuck: %s, want %s", e.Address, stuck)
 		}
 		as[*prepare.UndoError](t, err)
 		says(t, err, "0000:3b:00.0", "/sys/bus/pci/drivers/nvidia/unbind", "has not answered", "next try")
@@ -69,7 +69,7 @@ func TestHangingUnbindOnTheWayIn(t *testing.T) {
 		letGo()
 		synctest.Wait()
 		if _, err := p.Prepare(t.Context(), w.request(uid, stuck)); err != nil {
-			t.Errorf("once it has let go: %v", err)
+			t.Errorf("once it has let go: %v, want nil", err)
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestHangingUnbindWhileItHangs(t *testing.T) {
 			cancel()
 			as[*control.StuckError](t, err)
 			if took := time.Since(start); took > kubelet {
-				t.Errorf("the error came after %s", took)
+				t.Errorf("the error came after %s, want at most %s", took, kubelet)
 			}
 		}
 		letGo()
@@ -132,7 +132,7 @@ func TestHolderAppearsBeforeTheUnbind(t *testing.T) {
 		h.Release()
 		synctest.Wait()
 		if _, err := p.Unprepare(t.Context(), uid); err != nil {
-			t.Errorf("once the process is gone: %v", err)
+			t.Errorf("once the process is gone: %v, want nil", err)
 		}
 		w.unchanged(before)
 		if n := len(w.k.Resets()); n != 1 {
@@ -169,7 +169,7 @@ func TestUnprepareWhileSomebodysUnbindHangs(t *testing.T) {
 	p := w.plugin(nil, func(c *prepare.Config) { c.Parts.Inventory = lockedInventory{c.Parts.Inventory, gpu} })
 	_, err := p.Unprepare(t.Context(), uid)
 	if e := as[*effects.LockedError](t, err); e.Address != gpu {
-		t.Errorf("locked: %s", e.Address)
+		t.Errorf("locked: %s, want %s", e.Address, gpu)
 	}
 	says(t, err, "hangs in the kernel", "delete its pod")
 	if rec := w.record(uid); rec == nil || rec.State != journal.Prepared || !w.hasSpec(uid) {

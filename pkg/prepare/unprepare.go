@@ -33,7 +33,8 @@ type Release struct {
 // [effects.LockedError] if another unbind waits for that process. If a function can't be proven clean, it returns a
 // [QuarantinedError]: the tenant has lost the function, and no other tenant gets it. Unprepare of a quarantined claim
 // tries the reset again. If addresses can't be returned to their pool, it returns an [effects.ReturnError], and the
-// record stays for the next try.
+// record stays for the next try. It does the same with a [bind.AwayError] if an activation can't be taken back now, because the program that
+// does it is away: after ten minutes that is a quarantine.
 func (p *Preparer) Unprepare(ctx context.Context, uid string) (Release, error) {
 	return p.UnprepareIf(ctx, uid, nil)
 }
@@ -132,7 +133,11 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 	if earlier && rec.State != journal.Quarantined {
 		return o.Drop(ctx, rec)
 	}
-	if rec.Kind == journal.Bound && o.isLent(snap, rec) {
+	lent, err := o.isLent(snap, rec)
+	if err != nil {
+		return err
+	}
+	if lent {
 		return fmt.Errorf("claim %s: a claim has the device, which returns to its driver only after that: unprepare the claim first; "+
 			"`kata-vfio-plugin status` lists it", rec.Plan.Claim)
 	}
@@ -263,7 +268,11 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 	if err := o.Effects.Advance(rec, journal.Releasing); err != nil {
 		return err
 	}
-	if err := o.CarryOut(ctx, rec, plan.Cleaning()); err != nil {
+	err := o.CarryOut(ctx, rec, plan.Cleaning())
+	if quarantined && isAway(err) {
+		return o.quarantine(ctx, rec, err) // nobody may call again
+	}
+	if err != nil {
 		return err
 	}
 	// Before Cleaned, a state that says that each function is proven or marked.

@@ -80,7 +80,7 @@ func TestFunctionVanishesOnTheWayOut(t *testing.T) {
 					_, err = w.plugin(nil).Unprepare(t.Context(), uid)
 				}
 				if err != nil {
-					t.Errorf("write %d: second Unprepare: %v", at, err)
+					t.Errorf("write %d: second Unprepare: %v, want nil", at, err)
 				}
 				delete(before.Bindings, addrs[0])
 				w.unchanged(before)
@@ -107,7 +107,7 @@ func TestGoneFunctionIsNoProof(t *testing.T) {
 	for _, p := range release.Proofs {
 		reset = append(reset, p.Set)
 		if len(p.Before) == 0 || len(p.After) == 0 {
-			t.Errorf("proof without fingerprints: %+v", p)
+			t.Errorf("proof is %+v, want fingerprints before and after", p)
 		}
 	}
 	if diff := cmp.Diff([][]pci.Address{{vfs[0]}}, reset); diff != "" {
@@ -147,6 +147,6 @@ func TestVanishedDuringReset(t *testing.T) {
 		t.Error(err)
 	}
 	if len(release.Proofs) > 0 {
-		t.Errorf("proofs of a function that is gone: %+v", release.Proofs)
+		t.Errorf("proofs of a function that is gone: %+v, want none", release.Proofs)
 	}
 }

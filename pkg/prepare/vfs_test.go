@@ -96,7 +96,7 @@ func TestVFHasItsClaimsPolicy(t *testing.T) {
 	}
 	for _, other := range []int{0, 2} {
 		if got := w.settings(pf, other); got != others {
-			t.Errorf("VF %d has %q", other, got)
+			t.Errorf("VF %d has %q, want %q", other, got, others)
 		}
 	}
 	w.mustUnprepare(uid)
@@ -163,10 +163,10 @@ func TestPolicyThatThePFCannotHave(t *testing.T) {
 			}
 			says(t, err, append(tt.says, "0000:21:00.0")...)
 			if diff := cmp.Diff(before, w.bindings()); diff != "" || w.record(uid) != nil {
-				t.Errorf("record %v, bindings (-before +now):\n%s", w.record(uid), diff)
+				t.Errorf("record %v (want nil), bindings (-want as before +got):\n%s", w.record(uid), diff)
 			}
 			if writes := w.links.Writes(); len(writes) > 0 {
-				t.Errorf("written: %v", writes)
+				t.Errorf("written: %v, want none", writes)
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestRateThatIsThereStays(t *testing.T) {
 			w.mustUnprepare(uid)
 			now = w.links.Settings(pf, 0)
 			if got := now.Rate.String(); got != "10 to 1000 Mbit/s" {
-				t.Errorf("after Unprepare the PF imposes %q", got)
+				t.Errorf("after Unprepare the PF imposes %q, want 10 to 1000 Mbit/s", got)
 			}
 		})
 	}
@@ -213,7 +213,7 @@ func TestRatesAtOddsAreRefused(t *testing.T) {
 	}
 	says(t, err, "a minimum of 100 Mbit/s is more than the maximum of 50", "set both minTxRate and maxTxRate in a DeviceClass")
 	if writes := w.links.Writes(); len(writes) > 0 || w.record(uid) != nil {
-		t.Errorf("record %v, written: %v", w.record(uid), writes)
+		t.Errorf("record %v, written: %v; want neither", w.record(uid), writes)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestOneAddressForTwoVFsOfAClaim(t *testing.T) {
 		wantRefused(t, err)
 		says(t, err, "another VF of this claim", "leave the mac out")
 		if writes := w.links.Writes(); len(writes) > 0 || w.record(uid) != nil {
-			t.Errorf("record %v, written: %v", w.record(uid), writes)
+			t.Errorf("record %v, written: %v; want neither", w.record(uid), writes)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func TestTwoClaimsForOneAddressAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) {
-			t.Fatalf("both claims ended alike: %v", errs)
+			t.Fatalf("both claims ended alike: %v, want one refused", errs)
 		}
 		says(t, errors.Join(errs...), "another claim's VF")
 	}
@@ -278,7 +278,7 @@ func TestVFInSwitchdevMode(t *testing.T) {
 	w.node = &v1alpha1.NodeConfig{VirtualFunctions: []v1alpha1.VFRule{{PF: pf.String(), Count: new(3), EswitchMode: v1alpha1.EswitchSwitchdev}}}
 	w.node.Default()
 	if got := w.provision(nil); got.Refused != "" {
-		t.Fatalf("%+v", got)
+		t.Fatalf("%+v, want it not refused", got)
 	}
 	vfs := w.k.VFs(pf)
 	before := w.settings(pf, 1)
@@ -289,7 +289,7 @@ func TestVFInSwitchdevMode(t *testing.T) {
 		wantRefused(t, err)
 		says(t, err, setting, "is in switchdev mode", "representor 0000-21-00-0_1")
 		if w.record(uid) != nil || w.settings(pf, 1) != before {
-			t.Errorf("%s: record %v, the PF imposes %s", setting, w.record(uid), w.settings(pf, 1))
+			t.Errorf("%s: record %v, the PF imposes %s; want nil, %s", setting, w.record(uid), w.settings(pf, 1), before)
 		}
 	}
 	rec := w.mustPrepare(with(w.request(uid, vfs[1]), v1alpha1.VFConfig{SpoofCheck: new(false), MaxTxRate: new(100)}))
@@ -298,7 +298,7 @@ func TestVFInSwitchdevMode(t *testing.T) {
 		t.Errorf("it is to have %q with representor %q, want %q", change.Want.String(), change.Representor, want)
 	}
 	if got := w.links.Settings(pf, 1); got.MAC != change.Want.MAC || got.Rate.Max != 100 {
-		t.Errorf("the PF imposes %s", got.String())
+		t.Errorf("the PF imposes %s, want MAC %s, and 100 Mbit/s at most", got.String(), change.Want.MAC)
 	}
 	w.mustUnprepare(uid)
 	if got := w.settings(pf, 1); got != before {
@@ -314,7 +314,7 @@ func TestRDMACapableVF(t *testing.T) {
 	rec := w.mustPrepare(w.request(uid, vfs[1]))
 	want := rec.Plan.Functions[0].VF.Want
 	if first, err := w.fs.Exists(sysfs.FunctionPath(vfs[1]) + "/infiniband"); err != nil || first {
-		t.Errorf("the VF has an RDMA device: %t, %v", first, err)
+		t.Errorf("the VF has an RDMA device: %t, %v; want false", first, err)
 	}
 	guids := "linkState disable, nodeGUID " + want.NodeGUID + ", portGUID " + want.PortGUID
 	if got := w.settings(pf, 1); got != guids || want.NodeGUID == plan.Choose {
@@ -330,10 +330,10 @@ func TestRDMACapableVF(t *testing.T) {
 		t.Errorf("after Unprepare the PF imposes %q, want no GUIDs", got)
 	}
 	if diff := cmp.Diff(before, w.bindings()); diff != "" {
-		t.Errorf("bindings (-before +after):\n%s", diff)
+		t.Errorf("bindings (-want as before +got):\n%s", diff)
 	}
 	if back, err := w.fs.Exists(sysfs.FunctionPath(vfs[1]) + "/infiniband"); err != nil || !back {
-		t.Errorf("the VF has its RDMA device back: %t, %v", back, err)
+		t.Errorf("the VF has its RDMA device back: %t, %v; want true", back, err)
 	}
 	if again := w.mustPrepare(w.request(uid, vfs[1])).Plan.Functions[0].VF.Want; cmp.Diff(want, again) != "" {
 		t.Errorf("the claim has %s the second time, %s the first", again.String(), want.String())
@@ -471,7 +471,7 @@ func TestPFsInterfaceIsAwayAtTheEnd(t *testing.T) {
 	}
 	w.mustUnprepare(uid)
 	if changed := w.changedVFs(); len(changed) > 0 {
-		t.Errorf("PFs impose %v", changed)
+		t.Errorf("PFs impose %v, want none", changed)
 	}
 }
 
@@ -489,7 +489,7 @@ func TestPFHasNoLinkAtTheEnd(t *testing.T) {
 	w.links.Plug()
 	w.mustUnprepare(uid)
 	if changed := w.changedVFs(); len(changed) > 0 {
-		t.Errorf("PFs impose %v", changed)
+		t.Errorf("PFs impose %v, want none", changed)
 	}
 }
 
@@ -503,7 +503,7 @@ func TestPFsVFsAreGoneAtTheEnd(t *testing.T) {
 	}
 	w.mustUnprepare(uid)
 	if w.record(uid) != nil || w.hasSpec(uid) {
-		t.Errorf("of %s's claim record %v is left, CDI spec: %t", pf, w.record(uid), w.hasSpec(uid))
+		t.Errorf("of %s's claim record %v is left, CDI spec: %t; want neither", pf, w.record(uid), w.hasSpec(uid))
 	}
 }
 
@@ -518,6 +518,6 @@ func TestBindingByPolicyImposesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string(nil), w.links.Writes()); diff != "" {
-		t.Errorf("written: %s", diff)
+		t.Errorf("written (-want none +got):\n%s", diff)
 	}
 }

@@ -64,14 +64,14 @@ func (w *world) wantWarm(when string, all []pci.Address, want ...pci.Address) {
 	for _, a := range all {
 		rec := w.record("standing-" + a.Label())
 		if onVFIO := w.driver(a) == "vfio-pci"; onVFIO != (rec != nil) && w.record(uid) == nil {
-			w.t.Errorf("%s: %s is on %q, its record %+v", when, a, w.driver(a), rec)
+			w.t.Errorf("%s: %s is on %q, its record %+v; want VFIO with a record, or neither", when, a, w.driver(a), rec)
 		}
 		if rec == nil {
 			continue
 		}
 		got = append(got, a)
 		if !rec.IsWarm() || rec.State != journal.Prepared || len(rec.Proofs) != 1 || !slices.Contains(rec.Proofs[0].Set, a) {
-			w.t.Errorf("%s: record of %s: %s, proofs %+v", when, a, rec.State, rec.Proofs)
+			w.t.Errorf("%s: record of %s: %s, proofs %+v; want it warm, prepared, with its own proof", when, a, rec.State, rec.Proofs)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -87,7 +87,7 @@ func TestWarmDevicesAreTheFirstFreeOnes(t *testing.T) {
 	pool := w.keepWarm()
 	w.wantWarm("at first", gpus, gpus[0], gpus[1])
 	if pool.Want != 2 || !slices.Equal(pool.Ready, gpus[:2]) || len(pool.Failed) > 0 {
-		t.Errorf("pool %+v", pool)
+		t.Errorf("pool is %+v, want %v ready", pool, gpus[:2])
 	}
 	w.wantHistory("standing-"+gpus[0].Label(), "prepare", `bind "nvidia" to "vfio-pci"`, "reset")
 	w.mustPrepare(w.request(uid, gpus[0]))
@@ -123,16 +123,16 @@ func TestWarmDeviceNeedsOnlyTheRecord(t *testing.T) {
 			typ, a, takes := build(w)
 			w.wants(typ, v1alpha1.Share{Amount: 1})
 			if pool := w.keepWarm(); len(pool.Ready) != 1 {
-				t.Fatalf("pool %+v", pool)
+				t.Fatalf("pool is %+v, want one device ready", pool)
 			}
 			writes, resets := len(w.k.Writes()), w.count(effects.PhaseReset)
 			rec := w.mustPrepare(w.request(uid, a))
 			if now := lastWrites(w, writes); len(now) > 0 || w.count(effects.PhaseReset) != resets || !rec.Plan.IsWarm() {
-				t.Errorf("Prepare wrote %v, with %d resets; plan %+v", now, w.count(effects.PhaseReset)-resets, rec.Plan)
+				t.Errorf("Prepare wrote %v, with %d resets; plan %+v; want no write, no reset, a warm plan", now, w.count(effects.PhaseReset)-resets, rec.Plan)
 			}
 			w.mustUnprepare(uid)
 			if w.count(effects.PhaseReset) == resets || len(w.unclean()) > 0 {
-				t.Errorf("Unprepare did not prove it clean: marks %v", w.unclean())
+				t.Errorf("Unprepare left marks %v, want a reset, and none", w.unclean())
 			}
 			for _, a := range takes {
 				if w.driver(a) != "vfio-pci" {
@@ -152,7 +152,7 @@ func TestWarmGroupMatesAreBoundOnce(t *testing.T) {
 	w.wants("gpu", v1alpha1.Share{Amount: 100, Percent: true})
 	w.node.Devices[0].Match.Types = []string{"gpu", "other"}
 	if pool := w.keepWarm(); pool.Want != 2 || !slices.Equal(pool.Ready, []pci.Address{gpu, audio}) {
-		t.Errorf("pool %+v", pool)
+		t.Errorf("pool is %+v, want %s and %s ready", pool, gpu, audio)
 	}
 	if records, errs := w.records.List(); len(records) != 1 || len(errs) > 0 {
 		t.Errorf("records %+v, %v; want one", records, errs)
@@ -160,7 +160,7 @@ func TestWarmGroupMatesAreBoundOnce(t *testing.T) {
 	w.node.Devices[0].Warm = v1alpha1.Share{}
 	w.keepWarm()
 	if diff := cmp.Diff(before, w.bindings()); diff != "" {
-		t.Errorf("at the end (-before +now):\n%s", diff)
+		t.Errorf("at the end (-want as before +got):\n%s", diff)
 	}
 }
 
@@ -201,12 +201,12 @@ func TestWarmVFsOfPairsFollowTheirGPUs(t *testing.T) {
 		vfs[p.GPU.Address] = p.VF.Address
 	}
 	if len(vfs) != 2 {
-		t.Fatalf("pairs %v", vfs)
+		t.Fatalf("pairs are %v, want two", vfs)
 	}
 	ready := func() []pci.Address {
 		pools, err := w.plugin(nil).KeepWarm(t.Context(), maintain.Warming{})
 		if err != nil || len(pools) != 2 {
-			t.Fatalf("KeepWarm = %+v, %v", pools, err)
+			t.Fatalf("KeepWarm = %+v, %v; want two pools", pools, err)
 		}
 		return append(pools[0].Ready, pools[1].Ready...)
 	}
@@ -234,10 +234,10 @@ func TestWarmDevicesAreInTheOrderOfTheSlices(t *testing.T) {
 		w.node.Pairing = pairing
 		pools, err := w.plugin(nil).KeepWarm(t.Context(), maintain.Warming{})
 		if err != nil || len(pools) != 1 || len(pools[0].Ready) != 11 {
-			t.Fatalf("KeepWarm = %+v, %v", pools, err)
+			t.Fatalf("KeepWarm = %+v, %v; want one pool with 11 devices ready", pools, err)
 		}
 		if diff := cmp.Diff(w.published(), pools[0].Ready); diff != "" {
-			t.Errorf("pairing %s (-slices +warm):\n%s", pairing, diff)
+			t.Errorf("pairing %s (-want of the slices +got warm):\n%s", pairing, diff)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func (w *world) published() []pci.Address {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	known, err := w.plugin(nil).PlanNode(snap)
+	known, err := w.plugin(nil).PlanNode(w.t.Context(), snap)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestWarmPoolPassesOverWhatItMustNotTake(t *testing.T) {
 				t.Errorf("pool %+v, want the others ready", pool)
 			}
 			if now := w.bindings()[gpus[0]]; now != before || w.record("standing-"+gpus[0].Label()) != nil {
-				t.Errorf("%+v became %+v", before, now)
+				t.Errorf("bound %+v, want %+v as before, and no record", now, before)
 			}
 		})
 	}
@@ -324,15 +324,15 @@ func TestWarmingThatFailsIsTriedElsewhere(t *testing.T) {
 	})
 	pools, err := w.plugin(nil).KeepWarm(t.Context(), maintain.Warming{})
 	if err != nil || !errors.Is(pools[0].Failed[gpus[0]], unix.EIO) || !slices.Equal(pools[0].Ready, gpus[1:]) {
-		t.Errorf("KeepWarm = %+v, %v", pools, err)
+		t.Errorf("KeepWarm = %+v, %v; want %s failed with %v, and %v ready", pools, err, gpus[0], unix.EIO, gpus[1:])
 	}
 	if w.driver(gpus[0]) != "nvidia" || w.record("standing-"+gpus[0].Label()) != nil {
-		t.Errorf("it is on %q, with a record: %t", w.driver(gpus[0]), w.record("standing-"+gpus[0].Label()) != nil)
+		t.Errorf("it is on %q, with a record: %t; want nvidia, false", w.driver(gpus[0]), w.record("standing-"+gpus[0].Label()) != nil)
 	}
 	broken = false
 	skip := maintain.Warming{Skip: func(a pci.Address) bool { return a == gpus[0] }, Return: true}
 	if pools, err = w.plugin(nil).KeepWarm(t.Context(), skip); err != nil || !slices.Equal(pools[0].Ready, gpus[1:]) {
-		t.Errorf("skipping: KeepWarm = %+v, %v", pools, err)
+		t.Errorf("skipping: KeepWarm = %+v, %v; want %v ready", pools, err, gpus[1:])
 	}
 	w.keepWarm()
 	w.wantWarm("later", gpus, gpus[0])
@@ -361,7 +361,7 @@ func TestWarmingWithoutAProofQuarantines(t *testing.T) {
 	w.k.OnReset(gpus[0], w.resets(true))
 	w.mustUnprepare(id)
 	if w.driver(gpus[0]) != "nvidia" {
-		t.Errorf("it is on %q after the quarantine", w.driver(gpus[0]))
+		t.Errorf("it is on %q after the quarantine, want nvidia", w.driver(gpus[0]))
 	}
 }
 
@@ -372,7 +372,7 @@ func TestDrainedWarmDeviceGoesToItsDriver(t *testing.T) {
 	w.wantsGPUs(1)
 	w.keepWarm()
 	if state := w.mustDrain(gpus[0]); !state.Done() || w.driver(gpus[0]) != "nvidia" {
-		t.Errorf("drain %+v, driver %q", state, w.driver(gpus[0]))
+		t.Errorf("drain %+v, driver %q; want it done, nvidia", state, w.driver(gpus[0]))
 	}
 	w.keepWarm()
 	w.wantWarm("drained", gpus, gpus[1])
@@ -410,7 +410,7 @@ func TestWarmDevicesFollowTheConfig(t *testing.T) {
 				w.keepWarm()
 				for i, a := range gpus {
 					if onVFIO := w.driver(a) == "vfio-pci"; onVFIO != (i < config.left) {
-						t.Errorf("device %d is on %q, and %d should stay on VFIO", i, w.driver(a), config.left)
+						t.Errorf("device %d is on %q, want the first %d to stay on VFIO", i, w.driver(a), config.left)
 					}
 				}
 			})
@@ -432,7 +432,7 @@ func TestWarmDeviceThatIsNotCleanAnyMore(t *testing.T) {
 	w.keepWarm()
 	w.wantWarm("later", gpus, gpus[0])
 	if marks := w.unclean(); len(marks) > 0 {
-		t.Errorf("marks %v", marks)
+		t.Errorf("marks %v, want none", marks)
 	}
 }
 
@@ -451,7 +451,7 @@ func TestWarmDeviceThatWasMovedIsBoundAgain(t *testing.T) {
 	resets := w.count(effects.PhaseReset)
 	_, err := w.plugin(nil).KeepWarm(t.Context(), maintain.Warming{Return: true})
 	if as[*effects.InUseError](t, err); w.count(effects.PhaseReset) != resets || w.driver(gpus[0]) != "nvidia" {
-		t.Errorf("it was reset, or is on %q", w.driver(gpus[0]))
+		t.Errorf("it was reset, or is on %q, want no reset, nvidia", w.driver(gpus[0]))
 	}
 	holder.Release()
 	w.keepWarm()
@@ -475,14 +475,37 @@ func TestBoundDeviceIsNotTakenFromItsClaim(t *testing.T) {
 			_, err := w.plugin(nil).Unprepare(t.Context(), "standing-"+gpu.Label())
 			says(t, err, "a claim has the device", "unprepare the claim first")
 			if w.driver(gpu) != "vfio-pci" || w.record("standing-"+gpu.Label()) == nil {
-				t.Errorf("it is on %q", w.driver(gpu))
+				t.Errorf("it is on %q, want vfio-pci with a record", w.driver(gpu))
 			}
 			w.mustUnprepare(uid)
 			w.mustUnprepare("standing-" + gpu.Label())
 			if w.driver(gpu) != "nvidia" {
-				t.Errorf("at the end it is on %q", w.driver(gpu))
+				t.Errorf("at the end it is on %q, want nvidia", w.driver(gpu))
 			}
 		})
+	}
+}
+
+// TestBoundDeviceStaysWhileARecordIsDamaged: the record may be of a claim that has the device, so it is neither taken off nor
+// bound again.
+func TestBoundDeviceStaysWhileARecordIsDamaged(t *testing.T) {
+	w := newWorld(t)
+	gpu := w.gpus(1)[0]
+	w.boundByPolicy()
+	w.mustPrepare(w.request(uid, gpu))
+	w.spoil(uid, "{", "!")
+	_, err := w.plugin(nil).Unprepare(t.Context(), "standing-"+gpu.Label())
+	says(t, err, w.recordFile(uid), "can't be read", "repair or remove that file")
+	if got := w.driver(gpu); got != "vfio-pci" || w.record("standing-"+gpu.Label()) == nil {
+		t.Errorf("it is on %q, want vfio-pci with its record", got)
+	}
+	_, err = w.plugin(nil).Prepare(t.Context(), w.request("other", gpu))
+	if !wantRefused(t, err).Has(rule.DamagedRecord) {
+		t.Errorf("Prepare of another claim: %v, want it refused as %s", err, rule.DamagedRecord)
+	}
+	w.rebind(gpu, "nvidia")
+	if err := w.plugin(nil).BindByPolicy(t.Context()); err == nil || w.driver(gpu) != "nvidia" {
+		t.Errorf("after a move: %v, on %q; want an error, and the device still on nvidia", err, w.driver(gpu))
 	}
 }
 
@@ -497,7 +520,7 @@ func TestWarmPoolKnowsOfADamagedRecord(t *testing.T) {
 	w.wantsGPUs(0)
 	w.keepWarm()
 	if w.driver(gpus[0]) != "vfio-pci" || w.record("standing-"+gpus[0].Label()) == nil {
-		t.Errorf("it is on %q", w.driver(gpus[0]))
+		t.Errorf("it is on %q, want vfio-pci with a record", w.driver(gpus[0]))
 	}
 }
 
@@ -517,7 +540,7 @@ func TestWarmPoolIsCutOffAnywhere(t *testing.T) {
 					done = cutOffWarming(t, act.wants, act.how, &power{at: points/2 + 1, after: points%2 == 1}, reboot)
 				}
 				if points < 10 {
-					t.Errorf("only %d points were tried", points)
+					t.Errorf("%d points were tried, want at least 10", points)
 				}
 			})
 		}
@@ -544,7 +567,7 @@ func cutOffWarming(t *testing.T, wants int, how maintain.Warming, p *power, rebo
 	w.mustRecover()
 	if rec := w.record("standing-" + gpus[0].Label()); rec == nil {
 		if diff := cmp.Diff(original, w.bindings()); diff != "" {
-			t.Errorf("%s: no record, but (-original +now):\n%s", where, diff)
+			t.Errorf("%s: no record, but (-want the original +got):\n%s", where, diff)
 		}
 	} else {
 		w.wantWarm(where, gpus, gpus[0])
@@ -557,7 +580,7 @@ func cutOffWarming(t *testing.T, wants int, how maintain.Warming, p *power, rebo
 	w.wantsGPUs(0)
 	w.keepWarm()
 	if diff := cmp.Diff(original, w.bindings()); diff != "" {
-		t.Errorf("%s: at the end (-original +now):\n%s", where, diff)
+		t.Errorf("%s: at the end (-want the original +got):\n%s", where, diff)
 	}
 	return !p.off
 }
@@ -577,7 +600,7 @@ func TestWarmPoolAndClaimsAtOnce(t *testing.T) {
 				default:
 				}
 				if _, err := w.plugin(nil).KeepWarm(t.Context(), maintain.Warming{Return: i%2 == 1}); err != nil {
-					t.Errorf("KeepWarm: %v", err)
+					t.Errorf("KeepWarm: %v, want nil", err)
 				}
 			}
 		})
@@ -588,14 +611,14 @@ func TestWarmPoolAndClaimsAtOnce(t *testing.T) {
 			id, p := fmt.Sprint("claim-", i), w.plugin(nil)
 			for range 8 {
 				if _, err := p.Prepare(t.Context(), w.request(id, a)); err != nil {
-					t.Errorf("Prepare: %v", err)
+					t.Errorf("Prepare: %v, want nil", err)
 					continue
 				}
 				if driver := w.driver(a); driver != "vfio-pci" || !w.hasSpec(id) {
-					t.Errorf("%s of a prepared claim is on %q", a, driver)
+					t.Errorf("%s of a prepared claim is on %q, want vfio-pci with a CDI spec", a, driver)
 				}
 				if _, err := p.Unprepare(t.Context(), id); err != nil {
-					t.Errorf("Unprepare: %v", err)
+					t.Errorf("Unprepare: %v, want nil", err)
 				}
 			}
 		})

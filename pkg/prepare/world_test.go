@@ -207,7 +207,7 @@ func (w *world) told(uid string) []ledger.Event {
 		return nil
 	}
 	if r, err := ledger.Verify(fsys, ledger.Options{}); err != nil || !r.OK() {
-		w.t.Fatalf("ledger: %+v, %v", r, err)
+		w.t.Fatalf("ledger: %+v, %v; want it sound", r, err)
 	}
 	var events []ledger.Event
 	for e, err := range ledger.Events(fsys) {

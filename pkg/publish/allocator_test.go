@@ -253,7 +253,7 @@ func TestSelectors(t *testing.T) {
 				t.Fatal(result.Error)
 			}
 			if result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-				t.Errorf("the API server refuses the selector: it may cost %d, and the limit is %d", result.MaxCost, resourceapi.CELSelectorExpressionMaxCost)
+				t.Errorf("the API server refuses the selector: it may cost %d, want at most %d", result.MaxCost, resourceapi.CELSelectorExpressionMaxCost)
 			}
 			got, _, err := result.DeviceMatches(t.Context(), cel.Device{
 				Driver: v1alpha1.DriverName, Attributes: gpu.Attributes, Capacity: gpu.Capacity,

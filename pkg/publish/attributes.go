@@ -66,7 +66,7 @@ const (
 	AttrIsolated resourceapi.QualifiedName = "isolated"
 	// AttrIOMMUBackend is the backend that Auto selects: "iommufd" or "group".
 	AttrIOMMUBackend resourceapi.QualifiedName = "iommuBackend"
-	// AttrReset is the reset method used between tenants, in the kernel's word.
+	// AttrReset is the reset method used between tenants, in the kernel's word, or "weak" where the vendor does not say that it clears memory.
 	AttrReset resourceapi.QualifiedName = "reset"
 	// AttrPCIeSwitch is the address of the lowest switch above the device; where
 	// there is none, that of the root port above it, or of its own function. It is
@@ -255,6 +255,7 @@ func (s attributeSet) port(n *Node, f *device.Function) {
 	if pf == nil || len(pf.Children.Net) == 0 {
 		return
 	}
+	// The first of several, as of a ConnectX-3, both of whose ports are one function.
 	s.text(AttrPFInterface, pf.Children.Net[0])
 	if pf.PortSpeed > 0 {
 		s.number(AttrPortSpeed, pf.PortSpeed)
@@ -265,6 +266,7 @@ func hasRDMA(n *Node, f *device.Function) bool {
 	if f.VF == nil || f.Class.Base() != pci.BaseNetwork {
 		return len(f.Children.RDMA) > 0
 	}
+	// A VF on VFIO has no RDMA device on the node, and in the VM it has one if its PF has.
 	pf, ok := n.Snapshot.Function(f.VF.PF)
 	return len(f.Children.RDMA) > 0 || ok && len(pf.Children.RDMA) > 0
 }
@@ -303,7 +305,7 @@ func (s attributeSet) isolation(n *Node, e *entry) {
 	v := n.judgment(f.Address)
 	s.flag(AttrIsolated, v.Isolated)
 	if v.Reset != nil {
-		s.text(AttrReset, v.Reset.Method)
+		s.text(AttrReset, v.Reset.Word(f))
 	}
 	s.audit(n.failing(e), v.Reasons, v.Notes)
 }

@@ -78,15 +78,15 @@ func TestFewVFAttributesFitSmallMaps(t *testing.T) {
 		choose(n, &v1alpha1.NodeConfig{VFAttributes: level})
 		few := attributesOf(n)
 		if diff := cmp.Diff(all[gpu], few[gpu]); diff != "" {
-			t.Errorf("the GPU changes (-all +%s):\n%s", level, diff)
+			t.Errorf("the GPU changes (-want as with All +got with %s):\n%s", level, diff)
 		}
 		if n := len(few[vf].Attributes); n > most || n >= len(all[vf].Attributes) || len(few[vf].Capacity) != 0 {
-			t.Errorf("%s: the VF has %d attributes and %d capacities, with All %d", level, n, len(few[vf].Capacity), len(all[vf].Attributes))
+			t.Errorf("%s: the VF has %d attributes and %d capacities, want at most %d attributes, fewer than the %d of All, and no capacity", level, n, len(few[vf].Capacity), most, len(all[vf].Attributes))
 		}
 		for _, name := range []resourceapi.QualifiedName{publish.AttrType, publish.AttrPCIBusID, publish.AttrPCIeSwitch, publish.AttrIsolated} {
 			got, ok := few[vf].Attributes[name]
 			if diff := cmp.Diff(all[vf].Attributes[name], got); diff != "" || !ok {
-				t.Errorf("%s (-all +%s):\n%s", name, level, diff)
+				t.Errorf("%s (-want as with All +got with %s):\n%s", name, level, diff)
 			}
 		}
 	}
@@ -104,6 +104,6 @@ func TestGPUMemoryIsACapacityAndSaysItsSource(t *testing.T) {
 		}
 	}
 	if vendor := all["gpu-0000-1b-00-0"].Attributes[publish.AttrVendorName].StringValue; vendor == nil || *vendor != "NVIDIA Corporation" {
-		t.Errorf("vendor %v", vendor)
+		t.Errorf("vendor name is %v, want NVIDIA Corporation", vendor)
 	}
 }

@@ -56,6 +56,7 @@ func (e *entry) parts() []part {
 func entries(n *Node, l *device.Layout) []*entry {
 	held := map[pci.Address]*entry{}
 	var all []*entry
+	// First, so that nothing on offer gets a function that a claim has.
 	for _, a := range n.Allocated {
 		if e := allocated(n, a); e != nil && !overlaps(held, e, gpuAndPair) {
 			e.stays = true
@@ -79,6 +80,7 @@ func entries(n *Node, l *device.Layout) []*entry {
 		}
 	}
 	for _, e := range all {
+		// The scheduler may have allocated a withdrawn device before it saw the taint, so what it consumes does not change.
 		e.stays = e.stays || e.withdrawn != ""
 		e.rank = rank(n, e)
 	}
@@ -246,7 +248,7 @@ func severityRank(s rule.Severity) int {
 		return 2
 	case rule.High:
 		return 3
-	case rule.Critical:
+	case rule.Critical, rule.Refusal: // no verdict has the latter
 		return 4
 	}
 	return 4
@@ -286,6 +288,7 @@ func newDevice(n *Node, e *entry) resourceapi.Device {
 	}
 	n.Versions.addTo(&d, e)
 	if e.isShared() {
+		// The allocation's node selector then names this node alone, and the condition is for a pod here.
 		d.BindsToNode = new(true)
 		// The scheduler allocates the device, and binds the pod only once the condition is true (KEP-5007).
 		d.BindingConditions = []string{v1alpha1.ConditionTwinReserved}

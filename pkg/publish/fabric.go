@@ -26,6 +26,9 @@ const (
 const (
 	// AttrFabricSize is how many GPUs NVLink joins in the device (int): 1 for a single GPU.
 	AttrFabricSize resourceapi.QualifiedName = "fabricSize"
+	// AttrFabricLinks is how many NVLinks each GPU has in the device's partition (int), of the GPU with the fewest: 18. It is left out where
+	// Fabric Manager lists none.
+	AttrFabricLinks resourceapi.QualifiedName = "fabricLinks"
 	// AttrFabricVersion is the version of Fabric Manager and of NVIDIA's driver on the node, "570.172.08". The guest's driver needs the
 	// same.
 	AttrFabricVersion resourceapi.QualifiedName = "fabricVersion"
@@ -53,6 +56,7 @@ func (n *Node) position(e *entry) int {
 	if e.joined == nil {
 		return f.Position(e.addr)
 	}
+	// More GPUs than a board has: all partitions come after the single GPUs.
 	const singles = 1 << 10
 	return singles + slices.IndexFunc(f.Partitions(), func(p device.Partition) bool { return p.Name() == e.name })
 }
@@ -78,6 +82,7 @@ func (s attributeSet) partition(n *Node, e *entry) {
 			return !reflect.DeepEqual(own[name], v)
 		})
 	}
+	// A GPU that is gone may differ from the others in any of them.
 	if complete {
 		maps.Copy(s, shared)
 	}
@@ -94,9 +99,23 @@ func (s attributeSet) fabric(n *Node, e *entry) {
 		return
 	}
 	s.number(AttrFabricSize, size)
-	if f := n.Selection.Fabric(); f != nil {
-		s.text(AttrFabricVersion, f.Version)
+	f := n.Selection.Fabric()
+	if f == nil {
+		return
 	}
+	s.text(AttrFabricVersion, f.Version)
+	if links, listed := f.Links(e.gpus()); listed {
+		s.number(AttrFabricLinks, links)
+	}
+}
+
+// gpus returns the addresses of a fabric's GPUs that the device has.
+func (e *entry) gpus() []pci.Address {
+	all := []pci.Address{e.addr}
+	for _, p := range e.joined {
+		all = append(all, p.addr)
+	}
+	return all
 }
 
 // fabricSize returns how many GPUs of a fabric the device has.

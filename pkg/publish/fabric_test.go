@@ -92,11 +92,12 @@ func TestPartitionsAreDevices(t *testing.T) {
 	for name, want := range map[string]struct {
 		kind, numa string
 		size       int64
+		links      int64
 		memory     string
 	}{
-		"gpu-0000-86-00-0":                    {"gpu", "0", 1, "80Gi"},
-		"gpu-x2-0000-86-87":                   {"gpu-partition", "0", 2, "160Gi"},
-		"gpu-x8-0000-0f-10-41-44-86-87-b8-bb": {"gpu-partition", "-", 8, "640Gi"},
+		"gpu-0000-86-00-0":                    {"gpu", "0", 1, 18, "80Gi"},
+		"gpu-x2-0000-86-87":                   {"gpu-partition", "0", 2, 18, "160Gi"},
+		"gpu-x8-0000-0f-10-41-44-86-87-b8-bb": {"gpu-partition", "-", 8, 18, "640Gi"},
 	} {
 		d := deviceNamed(pools, name)
 		numa := "-"
@@ -105,12 +106,33 @@ func TestPartitionsAreDevices(t *testing.T) {
 		}
 		memory, gpus := d.Capacity[publish.CapacityMemory].Value, d.Capacity[publish.CapacityGPUs].Value
 		if *d.Attributes[publish.AttrType].StringValue != want.kind || numa != want.numa || *d.Attributes[publish.AttrFabricSize].IntValue != want.size ||
+			*d.Attributes[publish.AttrFabricLinks].IntValue != want.links ||
 			*d.Attributes[publish.AttrFabricVersion].StringValue != "570.172.08" || memory.String() != want.memory || gpus.Value() != want.size {
 			t.Errorf("%s: %+v %+v, want %+v", name, d.Attributes, d.Capacity, want)
 		}
 		if !*d.Attributes[publish.AttrIsolated].BoolValue || len(d.Taints) > 0 {
-			t.Errorf("%s: isolated %v, taints %v", name, d.Attributes[publish.AttrIsolated], d.Taints)
+			t.Errorf("%s: isolated %v, taints %v; want it isolated, without a taint", name, d.Attributes[publish.AttrIsolated], d.Taints)
 		}
+	}
+}
+
+// TestLinksAsListed: those of the GPU with the fewest, and no attribute where Fabric Manager lists none.
+func TestLinksAsListed(t *testing.T) {
+	n := joined(t)
+	l := fabrictest.H100()
+	l[3].GPUs[1].Links = 17 // of the partition of modules 1 and 3
+	l[7].GPUs[0].Links = 0  // of that of module 1 alone
+	n.Snapshot.Host.Fabric = facts(t, fabric.State{Partitions: l})
+	withFabric(n)
+	got := map[string]int64{}
+	for _, name := range []string{"gpu-x2-0000-86-87", "gpu-0000-86-00-0", "gpu-0000-87-00-0"} {
+		got[name] = -1
+		if v := deviceNamed(publish.Pools(n), name).Attributes[publish.AttrFabricLinks].IntValue; v != nil {
+			got[name] = *v
+		}
+	}
+	if diff := cmp.Diff(map[string]int64{"gpu-x2-0000-86-87": 17, "gpu-0000-86-00-0": -1, "gpu-0000-87-00-0": 18}, got); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
 	}
 }
 
@@ -138,11 +160,11 @@ func TestQuotaCountersOfPartitions(t *testing.T) {
 	}
 	set := pools[fabricPool].Slices[1].SharedCounters[0].Counters
 	if counter(set, "gpus") != "8" || counter(set, "memory") != "640Gi" {
-		t.Errorf("the board has %s GPUs and %s", counter(set, "gpus"), counter(set, "memory"))
+		t.Errorf("the board has %s GPUs and %s, want 8 and 640Gi", counter(set, "gpus"), counter(set, "memory"))
 	}
 	use := deviceNamed(pools, "gpu-x4-0000-86-87-b8-bb").ConsumesCounters[0].Counters
 	if counter(use, "gpus") != "4" || counter(use, "memory") != "320Gi" {
-		t.Errorf("a partition of four uses %s GPUs and %s", counter(use, "gpus"), counter(use, "memory"))
+		t.Errorf("a partition of four uses %s GPUs and %s, want 4 and 320Gi", counter(use, "gpus"), counter(use, "memory"))
 	}
 }
 
@@ -166,16 +188,16 @@ func TestSchedulerKeepsPartitionsApart(t *testing.T) {
 			n.Allocated = append(n.Allocated, got...)
 		}
 		if had := gpusOf(t, n.Allocated); len(slices.Compact(slices.Sorted(slices.Values(had)))) != len(had) {
-			t.Fatalf("%v share a GPU", n.Allocated)
+			t.Fatalf("%v were allocated with GPUs %v, want each GPU once", n.Allocated, had)
 		}
-		for i := len(n.Allocated) - 1; i >= 0; i-- {
+		for i := range slices.Backward(n.Allocated) {
 			if random.IntN(3) == 0 {
 				n.Allocated = slices.Delete(n.Allocated, i, i+1)
 			}
 		}
 	}
 	if given < 40 || none < 10 {
-		t.Errorf("%d claims got a device and %d none, which shows little", given, none)
+		t.Errorf("%d claims got a device and %d none, want at least 40 and 10", given, none)
 	}
 }
 
@@ -223,7 +245,7 @@ func TestFabricThatIsNew(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(before[n.Allocated[0]], deviceNamed(pools, "gpu-0000-86-00-0").ConsumesCounters); diff != "" {
-		t.Errorf("what the claim consumes (-before +now):\n%s", diff)
+		t.Errorf("what the claim consumes (-want as before +got now):\n%s", diff)
 	}
 	n.Allocated = nil
 	keep(n, pools)
@@ -246,10 +268,10 @@ func TestFabricThatEnds(t *testing.T) {
 		checkPools(t, pools)
 		d := deviceNamed(pools, "gpu-x2-0000-86-87")
 		if d == nil || len(d.Taints) == 0 || d.Taints[0].Key != publish.TaintWithdrawn || !strings.HasPrefix(d.ConsumesCounters[0].CounterSet, "fabric-") {
-			t.Fatalf("%s: the partition is %+v", name, d)
+			t.Fatalf("%s: the partition is %+v, want it withdrawn, with counters of the fabric", name, d)
 		}
 		if deviceNamed(pools, "gpu-0000-86-00-0") != nil || deviceNamed(pools, "gpu-0000-b8-00-0") == nil {
-			t.Errorf("%s: published are %v", name, names(pools[fabricPool]))
+			t.Errorf("%s: published are %v, want gpu-0000-b8-00-0, and no gpu-0000-86-00-0", name, names(pools[fabricPool]))
 		}
 	}
 }

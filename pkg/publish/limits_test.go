@@ -196,7 +196,7 @@ func wantVocabulary(t *testing.T, p publish.Pool) {
 	for _, s := range p.Slices {
 		for i := range s.Devices {
 			if misfits := publish.Misfits(&s.Devices[i]); len(misfits) > 0 {
-				t.Errorf("%s has attributes that Attributes and Capacities lack: %q", s.Devices[i].Name, misfits)
+				t.Errorf("%s has attributes %q, want none that Attributes and Capacities lack", s.Devices[i].Name, misfits)
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func TestModelIsCutBetweenCharacters(t *testing.T) {
 	pools := publish.Pools(nodeOf(worst(t)))
 	d := pools["worker-1/kata-vfio.dev/pf-ffffffff-ff-00-0"].Slices[0].Devices[0]
 	if got := *d.Attributes[publish.AttrModel].StringValue; got != strings.Repeat("é", 32) {
-		t.Errorf("got %q", got)
+		t.Errorf("model is %q, want 32 characters that are whole", got)
 	}
 }
 
@@ -232,6 +232,6 @@ func TestVFHasItsPFsLinkSpeed(t *testing.T) {
 		t.Errorf("linkSpeed is %v, want 16000", speed)
 	}
 	if len(d.Taints) > 0 {
-		t.Errorf("taints %v", d.Taints)
+		t.Errorf("taints are %v, want none", d.Taints)
 	}
 }

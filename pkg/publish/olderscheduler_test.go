@@ -57,10 +57,10 @@ func TestOlderScheduler(t *testing.T) {
 		"gpu-0000-11-00-0": publish.Pools(quarantinedBoard(t)), "gpu-0000-3b-00-0": golden(t, "mixed"),
 	} {
 		if all := given(t, none, pools, "gpu"); !slices.Contains(all, tainted) {
-			t.Errorf("%s is tainted, and not among those that the older scheduler gives: %v", tainted, all)
+			t.Errorf("the older scheduler gives %v, want the tainted %s among them", all, tainted)
 		}
 		if all := given(t, defaults(), pools, "gpu"); slices.Contains(all, tainted) {
-			t.Errorf("%s is tainted, and today's scheduler gives it", tainted)
+			t.Errorf("today's scheduler gives %v, want the tainted %s not among them", all, tainted)
 		}
 	}
 }

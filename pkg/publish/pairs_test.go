@@ -146,7 +146,7 @@ func TestPairIsAsGoodAsItsParts(t *testing.T) {
 		want   []string // taints, with their values
 	}{
 		"well":                      {func(*publish.Node) {}, nil},
-		"the GPU is quarantined":    {func(n *publish.Node) { refuse(n, gpu, rule.Quarantined) }, []string{"quarantined="}},
+		"the GPU is quarantined":    {func(n *publish.Node) { refuse(n, gpu, rule.Quarantined) }, []string{"quarantined=Quarantined"}},
 		"the VF lost its link":      {func(n *publish.Node) { refuse(n, vf, rule.LinkLost) }, []string{"link-lost="}},
 		"the VF is not isolated":    {func(n *publish.Node) { blemish(n, vf, rule.NoReset, rule.High) }, []string{"not-isolated=NoReset"}},
 		"the VF has no verdict":     {func(n *publish.Node) { delete(n.Assessments, vf) }, []string{"not-isolated=NotJudged"}},
@@ -173,7 +173,7 @@ func TestPairIsAsGoodAsItsParts(t *testing.T) {
 				refuse(n, gpu, rule.Quarantined)
 				refuse(n, vf, rule.Quarantined)
 			},
-			[]string{"quarantined="},
+			[]string{"quarantined=Quarantined"},
 		},
 	}
 	for name, test := range tests {

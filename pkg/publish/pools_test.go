@@ -124,23 +124,39 @@ func TestOrderIsBestIsolatedFirst(t *testing.T) {
 	}
 }
 
-// TestFormerTypeKeepsItsName: earlier versions had no accelerators. A claim's device keeps the name that it was allocated by, and is not
-// on offer under another one.
+// TestFormerTypeKeepsItsName: earlier versions had no accelerators, and one type for all VFs. A claim's device keeps the name that it was
+// allocated by, and is not on offer under another one.
 func TestFormerTypeKeepsItsName(t *testing.T) {
+	for _, renamed := range []struct {
+		former, current string
+		class           pci.Class
+	}{{"other", "accelerator", crypto}, {"vf", "accelerator", crypto}, {"vf", "gpuvf", gpu3D}, {"vf", "nvme", nvme}, {"vf", "other", 0x088000}} {
+		t.Run(renamed.former+" to "+renamed.current, func(t *testing.T) {
+			checkFormerType(t, renaming{current: renamed.current, former: renamed.former}, renamed.class)
+		})
+	}
+}
+
+func checkFormerType(t *testing.T, renamed renaming, class pci.Class) {
+	t.Helper()
 	pool := "worker-1/kata-vfio.dev/pf-0000-b1-00-0"
-	former, current := publish.Allocated{Pool: pool, Name: "other-0000-b1-01-0"}, publish.Allocated{Pool: pool, Name: "accelerator-0000-b1-01-0"}
-	renamed := []string{publish.TaintWithdrawn + "=Renamed"}
+	if class == gpu3D {
+		pool = "worker-1/kata-vfio.dev" // with its GPU
+	}
+	former := publish.Allocated{Pool: pool, Name: renamed.former + "-0000-b1-01-0"}
+	current := publish.Allocated{Pool: pool, Name: renamed.current + "-0000-b1-01-0"}
+	taints := []string{publish.TaintWithdrawn + "=Renamed"}
 	for name, test := range map[string]struct {
 		held, lingering []publish.Allocated
 		want            map[string][]string // taints by device
 	}{
 		"fresh":             {nil, nil, map[string][]string{current.Name: nil}},
 		"held before":       {[]publish.Allocated{former}, []publish.Allocated{former}, map[string][]string{former.Name: nil}},
-		"perhaps a claim's": {nil, []publish.Allocated{former}, map[string][]string{former.Name: renamed}},
+		"perhaps a claim's": {nil, []publish.Allocated{former}, map[string][]string{former.Name: taints}},
 		"held since":        {[]publish.Allocated{current}, []publish.Allocated{current}, map[string][]string{current.Name: nil}},
 		"held both ways":    {[]publish.Allocated{former}, []publish.Allocated{former, current}, map[string][]string{former.Name: nil, current.Name: {publish.TaintWithdrawn + "=Moved"}}},
 	} {
-		pf, vf := function(t, "0000:b1:00.0", crypto, 1), function(t, "0000:b1:01.0", crypto, 2)
+		pf, vf := function(t, "0000:b1:00.0", class, 1), function(t, "0000:b1:01.0", class, 2)
 		pf.PF, vf.VF = &device.PF{TotalVFs: 16, NumVFs: 1}, &device.VF{PF: pf.Address}
 		n := nodeOf(pf, vf)
 		n.Allocated, n.Lingering = test.held, test.lingering
@@ -151,8 +167,8 @@ func TestFormerTypeKeepsItsName(t *testing.T) {
 				for _, taint := range d.Taints {
 					got[d.Name] = append(got[d.Name], taint.Key+"="+taint.Value)
 				}
-				if kind := d.Attributes[publish.AttrType].StringValue; kind == nil || *kind != "accelerator" {
-					t.Errorf("%s: type of %s is %v, want accelerator", name, d.Name, kind)
+				if kind := d.Attributes[publish.AttrType].StringValue; kind == nil || *kind != renamed.current {
+					t.Errorf("%s: type of %s is %v, want %s", name, d.Name, kind, renamed.current)
 				}
 			}
 		}
@@ -249,11 +265,11 @@ func TestChangeStaysInItsPool(t *testing.T) {
 			after := encode(t, publish.Pools(n))
 			for pool := range before {
 				if changed := before[pool] != after[pool]; changed != (pool == "worker-1/kata-vfio.dev/pf-0000-5e-00-0") {
-					t.Errorf("pool %s: changed %t", pool, changed)
+					t.Errorf("pool %s changed: %t, want %t", pool, changed, !changed)
 				}
 			}
 			if len(before) != len(after) {
-				t.Errorf("%d pools became %d", len(before), len(after))
+				t.Errorf("%d pools, want %d as before", len(after), len(before))
 			}
 		})
 	}
@@ -263,7 +279,7 @@ func TestPoolsAreDeterministic(t *testing.T) {
 	want := encode(t, publish.Pools(mixed(t)))
 	for range 20 {
 		if diff := cmp.Diff(want, encode(t, publish.Pools(mixed(t)))); diff != "" {
-			t.Fatalf("(-first +later):\n%s", diff)
+			t.Fatalf("(-want as at first +got later):\n%s", diff)
 		}
 	}
 }

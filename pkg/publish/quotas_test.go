@@ -84,6 +84,6 @@ func TestGoneGPUKeepsItsCounter(t *testing.T) {
 	n.Allocated, n.Consumed = []publish.Allocated{gpu}, consumption(before)
 	choose(n, cfg)
 	if got := consumed(publish.Pools(n))[gpu.Name]; got != "gpus=1 use=1" {
-		t.Errorf("it consumes %q", got)
+		t.Errorf("it consumes %q, want %q", got, "gpus=1 use=1")
 	}
 }

@@ -96,13 +96,13 @@ func TestNothingAllocatedIsEverDropped(t *testing.T) {
 			n.Allocated, n.Lingering, n.Consumed = held, before, consumption(last)
 			pools := publish.Pools(n)
 			if diff := cmp.Diff(pools, publish.Pools(n)); diff != "" {
-				t.Fatalf("the same node publishes other slices (-first +second):\n%s", diff)
+				t.Fatalf("the same node publishes other slices (-want as at first +got then):\n%s", diff)
 			}
 			now := published(pools)
 			devices += len(now)
 			for _, a := range slices.Concat(held, before) {
 				if _, there := now[a]; !there {
-					t.Fatalf("%v was dropped; allocated %v, lingering %v", a, held, before)
+					t.Fatalf("%v was dropped, want it published: allocated %v, lingering %v", a, held, before)
 				}
 			}
 			unmet(t, n, held, now)
@@ -138,7 +138,7 @@ func keepTheirCounters(t *testing.T, held, lingering []publish.Allocated, last, 
 				continue
 			}
 			if !slices.ContainsFunc(now[a].ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool { return equality.Semantic.DeepEqual(c, was) }) {
-				t.Fatalf("%v consumed %v, and consumes %v", a, was, now[a].ConsumesCounters)
+				t.Fatalf("%v consumes %v, want %v as before", a, now[a].ConsumesCounters, was)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func overcommitted(t *testing.T, pools map[string]publish.Pool, held []publish.A
 		}
 		for _, h := range held {
 			if a.Pool == h.Pool && isGone(now[h]) && shared(last[a], last[h]) {
-				t.Fatalf("%v is on offer beside %v, with which it shared a unit: %v, %v", a, h, d.ConsumesCounters, now[h].ConsumesCounters)
+				t.Fatalf("%v is on offer, want it withdrawn: it shared a unit with %v: %v, %v", a, h, d.ConsumesCounters, now[h].ConsumesCounters)
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func pfBesideVF(t *testing.T, pools map[string]publish.Pool, held []publish.Allo
 		}
 		for _, h := range held {
 			if mine, its := firstFunction(t, a.Name), firstFunction(t, h.Name); pfOf(mine) == its || pfOf(its) == mine {
-				t.Fatalf("%v is on offer beside %v", a, h)
+				t.Fatalf("%v is on offer, want it withdrawn: %v is allocated, and one is the other's PF", a, h)
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func unmet(t *testing.T, n *publish.Node, held []publish.Allocated, now map[publ
 				continue
 			}
 			if a.Pool != h.Pool {
-				t.Fatalf("%v is on offer, and %v of its unit is allocated in another pool", a, h)
+				t.Fatalf("%v is on offer, want it withdrawn: %v of its unit is allocated in another pool", a, h)
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func TestSharedPool(t *testing.T) {
 			}
 			d := deviceNamed(pools, sharedGPU)
 			if withdrawn := slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == publish.TaintWithdrawn && t.Value == "Moved" }); withdrawn != test.withdrawn {
-				t.Errorf("taints %v", d.Taints)
+				t.Errorf("taints are %v, want it withdrawn as Moved: %t", d.Taints, test.withdrawn)
 			}
 		})
 	}
@@ -90,13 +90,13 @@ func TestSharedDeviceWaits(t *testing.T) {
 	if d.BindsToNode == nil || !*d.BindsToNode ||
 		!slices.Equal(d.BindingConditions, []string{v1alpha1.ConditionTwinReserved}) ||
 		!slices.Equal(d.BindingFailureConditions, []string{v1alpha1.ConditionTwinInUse}) {
-		t.Errorf("shared device: %v %v %v", d.BindsToNode, d.BindingConditions, d.BindingFailureConditions)
+		t.Errorf("shared device binds to its node: %v, with conditions %v and %v; want true, %s and %s", d.BindsToNode, d.BindingConditions, d.BindingFailureConditions, v1alpha1.ConditionTwinReserved, v1alpha1.ConditionTwinInUse)
 	}
 	if with := d.Attributes[publish.AttrSharedWith].StringValue; with == nil || *with != "gpu.example.com" {
-		t.Errorf("attribute %s: %v", publish.AttrSharedWith, with)
+		t.Errorf("attribute %s is %v, want gpu.example.com", publish.AttrSharedWith, with)
 	}
 	if _, has := other.Attributes[publish.AttrSharedWith]; has || other.BindsToNode != nil || other.BindingConditions != nil || other.BindingFailureConditions != nil {
-		t.Errorf("another device waits too: %+v", other)
+		t.Errorf("another device is %+v, want one that waits for nothing", other)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestSharingChangesOnePool(t *testing.T) {
 	after := text(n)
 	for pool := range before {
 		if changed := before[pool] != after[pool]; changed != (pool == "worker-1/kata-vfio.dev") {
-			t.Errorf("pool %s changed: %t", pool, changed)
+			t.Errorf("pool %s changed: %t, want %t", pool, changed, !changed)
 		}
 	}
 	if len(after) != len(before)+1 {

@@ -96,7 +96,7 @@ func TestNoCountersKeepVGPUsToOneSize(t *testing.T) {
 			for large := range limit {
 				full := most*small <= has && gpuGiB/largeGiB*large <= has
 				if mix := most/2*small + large; full && mix > has {
-					t.Fatalf("a counter of %d keeps vGPUs that consume %d and %d apart", has, small, large)
+					t.Fatalf("a counter of %d keeps vGPUs that consume %d and %d apart, want no such counter", has, small, large)
 				}
 			}
 		}
@@ -110,6 +110,6 @@ func TestChoiceOfVGPUTypesInNumbers(t *testing.T) {
 		devices += instances
 	}
 	if devices != 63 || (8*devices+publish.MaxDevices-1)/publish.MaxDevices != 8 {
-		t.Errorf("%d devices for a GPU, at most %d in a slice; LIMITS.md says 63, and 8 slices for 8 GPUs", devices, publish.MaxDevices)
+		t.Errorf("%d devices for a GPU, at most %d in a slice; want 63, and 8 slices for 8 GPUs, as LIMITS.md says", devices, publish.MaxDevices)
 	}
 }

@@ -17,7 +17,8 @@ const (
 	// is the worst reason's code.
 	TaintNotIsolated = v1alpha1.DriverName + "/not-isolated"
 	// TaintQuarantined is on a device that could not be proven clean after a tenant, by its reset or by its sanitizing stage.
-	// One that only waits for the stage has [v1alpha1.TaintSanitizing].
+	// The value is the code of the reason: Quarantined, SanitizeFailed or FirmwareChanged; empty by plugins of older versions. One that only
+	// waits for the stage has [v1alpha1.TaintSanitizing].
 	TaintQuarantined = v1alpha1.DriverName + "/quarantined"
 	// TaintDrain is on a device that an operator takes out of use; the value is a
 	// [DrainState]. The effect is NoExecute where the pods that have it are to go.
@@ -119,7 +120,8 @@ func (l *taintList) audit(n *Node, p part) {
 func (l *taintList) refused(r *rule.Verdict, notIsolated bool) {
 	switch r.Code {
 	case rule.Quarantined, rule.SanitizeFailed, rule.FirmwareChanged:
-		l.add(true, TaintQuarantined, "")
+		// The value tells those who may not look at the node what failed.
+		l.add(true, TaintQuarantined, string(r.Code))
 	case rule.NotSanitized:
 		l.add(true, v1alpha1.TaintSanitizing, r.Object)
 	case rule.DomainOfOtherTenant:

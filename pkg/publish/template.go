@@ -19,6 +19,7 @@ import (
 func Template(n *Node) map[string]Pool {
 	fresh := &Node{Name: n.Name, Snapshot: n.Snapshot, Selection: n.Selection, Assessments: map[pci.Address]plan.Assessment{}}
 	pools := Pools(fresh)
+	// All names first: a device consumes a counter set of another slice.
 	names := renamed{}
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		for _, s := range pools[pool].Slices {
@@ -46,7 +47,7 @@ func Template(n *Node) map[string]Pool {
 // what one boot has made of them. Not even isolated is: it depends on the firmware's and the kernel's settings.
 func isStable(name resourceapi.QualifiedName) bool {
 	switch name {
-	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrBoundary, AttrProfile, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, AttrSharedWith, CapacityMemory, AttrFabricSize, CapacityGPUs:
+	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrBoundary, AttrProfile, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, AttrSharedWith, CapacityMemory, AttrFabricSize, AttrFabricLinks, CapacityGPUs:
 		return true
 	}
 	return false

@@ -55,7 +55,7 @@ func TestTemplateNamesNoAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found := regexp.MustCompile(`[0-9a-f]{4,5}[:-][0-9a-f]{2}[:-][0-9a-f]{2}|iommuGroup|"driver"|isolated|pciBusID|taints`).FindAllString(string(text), -1); found != nil {
-			t.Errorf("%s: the template has %q", name, found)
+			t.Errorf("%s: the template has %q, want nothing of a single node", name, found)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestTemplateOfSharedGPU(t *testing.T) {
 	want := deviceNamed(publish.Pools(n), sharedGPU)
 	if !cmp.Equal(shared.Attributes[publish.AttrSharedWith], want.Attributes[publish.AttrSharedWith]) ||
 		!slices.Equal(shared.BindingConditions, want.BindingConditions) || len(shared.BindingConditions) == 0 {
-		t.Errorf("the template has %+v", shared)
+		t.Errorf("the template has %+v, want the sharing of %+v", shared, want)
 	}
 }
 

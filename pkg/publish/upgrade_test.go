@@ -19,23 +19,23 @@ import (
 // An upgraded cluster is one in which an earlier version of the plugin has published, and the version under test takes over. Until then,
 // and after a downgrade, the earlier version knows its own names of pools only.
 
-// poolsOf is what the plugin publishes, of the version that runs. The earlier one had no accelerators: they were of type other.
+// poolsOf is what the plugin publishes, of the version that runs. The earlier one had other names for some types.
 func (c *cluster) poolsOf(n *publish.Node) map[string]publish.Pool {
 	if !c.earlier {
 		return publish.Pools(n)
 	}
 	own := *n
 	own.FormerNames = true
-	own.Allocated, own.Lingering = knownEarlier(n.Allocated), knownEarlier(n.Lingering)
+	own.Allocated, own.Lingering = c.knownEarlier(n.Allocated), c.knownEarlier(n.Lingering)
 	own.Consumed = map[publish.Allocated][]resourceapi.DeviceCounterConsumption{}
 	for a, consumed := range n.Consumed {
-		own.Consumed[publish.Allocated{Pool: a.Pool, Name: typed(a.Name, "other", "accelerator")}] = consumed
+		own.Consumed[publish.Allocated{Pool: a.Pool, Name: typed(a.Name, c.renamed.former, c.renamed.current)}] = consumed
 	}
 	pools := publish.Pools(&own)
 	for _, p := range pools {
 		for _, s := range p.Slices {
 			for i := range s.Devices {
-				s.Devices[i].Name = typed(s.Devices[i].Name, "accelerator", "other")
+				s.Devices[i].Name = typed(s.Devices[i].Name, c.renamed.current, c.renamed.former)
 			}
 		}
 	}
@@ -43,19 +43,22 @@ func (c *cluster) poolsOf(n *publish.Node) map[string]publish.Pool {
 }
 
 // knownEarlier returns the devices in pools that the earlier version knows, by the names that this version gives them.
-func knownEarlier(all []publish.Allocated) []publish.Allocated {
+func (c *cluster) knownEarlier(all []publish.Allocated) []publish.Allocated {
 	var known []publish.Allocated
 	for _, a := range all {
 		if device.IsFormerPool(a.Pool) {
-			known = append(known, publish.Allocated{Pool: a.Pool, Name: typed(a.Name, "other", "accelerator")})
+			known = append(known, publish.Allocated{Pool: a.Pool, Name: typed(a.Name, c.renamed.former, c.renamed.current)})
 		}
 	}
 	return known
 }
 
-// typed returns the name of the cluster's accelerator with another type, and any other name as it is.
+// A renaming is the type of the cluster's device at 0000:05:00.0, and that of the earlier version.
+type renaming struct{ current, former string }
+
+// typed returns the name of that device with another type, and any other name as it is.
 func typed(name, from, to string) string {
-	if name == from+"-0000-05-00-0" {
+	if from != "" && name == from+"-0000-05-00-0" {
 		return to + "-0000-05-00-0"
 	}
 	return name
@@ -144,36 +147,42 @@ func TestUpgradeGivesNothingAwayTwice(t *testing.T) {
 	}
 }
 
-// TestUpgradeKeepsNamesOfFormerTypes: the same for an accelerator, which had the name of another type. Its hardware and config stay as they
-// are, so that only the upgrade renames it.
+// TestUpgradeKeepsNamesOfFormerTypes: the same for an accelerator and the VF of an NVMe, which had names of other types. Hardware and config
+// stay as they are, so that only the upgrade renames it.
 func TestUpgradeKeepsNamesOfFormerTypes(t *testing.T) {
-	runs := upgradeRuns(t)
-	former, current := 0, 0
-	for seed := range uint64(runs) {
-		c := newCluster(t, seed, noBreach)
-		c.still, c.vfs, c.types = true, [2]int{}, []string{"accelerator", "gpu"}
-		c.begin()
-		why := c.run(40)
-		if why == "" {
-			c.events = append(c.events, c.upgrade())
-			why = c.run(200)
-		}
-		if why != "" {
-			t.Fatalf("seed %d: %s, after %d events:\n%s", seed, why, len(c.events), strings.Join(c.events, "\n"))
-		}
-		for _, b := range c.booked {
-			switch b.device.Name {
-			case "other-0000-05-00-0":
-				former++
-			case "accelerator-0000-05-00-0":
-				current++
+	for _, renamed := range []renaming{{"accelerator", "other"}, {"nvme", "vf"}} {
+		t.Run(renamed.current, func(t *testing.T) {
+			const address = "-0000-05-00-0"
+			names := map[string]int{}
+			for seed := range uint64(upgradeRuns(t)) {
+				for _, b := range upgradeRenaming(t, seed, renamed) {
+					names[b.device.Name]++
+				}
 			}
-		}
+			former, current := names[renamed.former+address], names[renamed.current+address]
+			t.Logf("at the end claims have %d devices by the former name, and %d by the current one", former, current)
+			if former < 5 || current < 5 {
+				t.Error("that tests nothing")
+			}
+		})
 	}
-	t.Logf("at the end claims have %d accelerators by the former name, and %d by the current one", former, current)
-	if former < 5 || current < 5 {
-		t.Error("that tests nothing")
+}
+
+// upgradeRenaming upgrades a cluster with a device that gets another name, and returns what claims have at the end.
+func upgradeRenaming(t *testing.T, seed uint64, renamed renaming) []*booking {
+	t.Helper()
+	c := newCluster(t, seed, noBreach)
+	c.still, c.vfs, c.types, c.renamed = true, [2]int{}, []string{renamed.current, "gpu"}, renamed
+	c.begin()
+	why := c.run(40)
+	if why == "" {
+		c.events = append(c.events, c.upgrade())
+		why = c.run(200)
 	}
+	if why != "" {
+		t.Fatalf("seed %d: %s, after %d events:\n%s", seed, why, len(c.events), strings.Join(c.events, "\n"))
+	}
+	return c.booked
 }
 
 // TestUpgradeNeedsTheRulesOfWithdrawals: without one of them it gives a device away twice, or drops one.

@@ -37,7 +37,7 @@ func TestVersionsAreOfGPUsAndAsTheAPITakesThem(t *testing.T) {
 			t.Errorf("%q (-want +got):\n%s", text, diff)
 		}
 		if got := versionsOf(all["vf-0000-5e-10-0"]); len(got) > 0 {
-			t.Errorf("%q: the VF has %v", text, got)
+			t.Errorf("%q: the VF has versions %v, want none", text, got)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestUpgradeChangesNoAllocatedDevice(t *testing.T) {
 			return true
 		}))
 	if diff := cmp.Diff(before, after, ignore); diff != "" || changed == 0 {
-		t.Errorf("%d versions changed, and (-before +after):\n%s", changed, diff)
+		t.Errorf("%d versions changed, want some, and nothing else (-want as before +got after):\n%s", changed, diff)
 	}
 }
 

@@ -29,7 +29,7 @@ func Attributes() map[resourceapi.QualifiedName]Kind {
 		AttrIsolated: Flag, AttrIOMMUBackend: Text, AttrReset: Text, AttrPCIeSwitch: Text, AttrVF: Text, AttrPF: Text,
 		AttrVFIndex: Number, AttrLinkSpeed: Number, AttrRDMA: Flag, AttrAuditSeverity: Text, AttrAuditFailed: Text,
 		AttrSharedWith: Text, AttrExclusiveDomains: Text, AttrPluginVersion: Version, AttrKataVersion: Version,
-		AttrFabricSize: Number, AttrFabricVersion: Text,
+		AttrFabricSize: Number, AttrFabricLinks: Number, AttrFabricVersion: Text,
 	}
 }
 

@@ -56,6 +56,10 @@ const (
 	NUMANodeUnknown Code = "NUMANodeUnknown"
 	// NoFabricManager: the blueprint asks for partitions, and Fabric Manager is not installed.
 	NoFabricManager Code = "NoFabricManager"
+	// FabricProgramMissing: the blueprint has partitions activated at boot, and the program that does it is missing.
+	FabricProgramMissing Code = "FabricProgramMissing"
+	// PartitionsActivatedTwice: the blueprint and the node config both have partitions activated.
+	PartitionsActivatedTwice Code = "PartitionsActivatedTwice"
 	// SlowStart: the kernel or QEMU lacks a change without which VMs with devices start slowly.
 	SlowStart Code = "SlowStart"
 	// StartupCommandConflict: a command at the node's start undoes a setting on which the plugin relies.
@@ -72,6 +76,8 @@ const (
 	DrivesConsole Code = "DrivesConsole"
 	// StillBound: a function of the blueprint is still on its host driver.
 	StillBound Code = "StillBound"
+	// ResetMethodMissing: the kernel does not offer a reset method of the blueprint for a function.
+	ResetMethodMissing Code = "ResetMethodMissing"
 	// EarlyBindingUnsupported: the tool of the initial RAM file system does not support early binding.
 	EarlyBindingUnsupported Code = "EarlyBindingUnsupported"
 	// EarlyBindingPolicy: the node config does not keep a function on VFIO.

@@ -44,7 +44,8 @@ const (
 	ACSUnproven Code = "ACSUnproven"
 	// ACSUnreadable: configuration space could not be read far enough to see ACS.
 	ACSUnreadable Code = "ACSUnreadable"
-	// WeakReset: the only reset is a power cycle of the function (D3hot to D0), which need not clear device memory.
+	// WeakReset: nobody says that the reset clears device memory. The only one is a power cycle of the function (D3hot to D0), or the
+	// function is the VF of a vGPU.
 	WeakReset Code = "WeakReset"
 )
 
@@ -104,6 +105,9 @@ const (
 	UnsupportedSetting Code = "UnsupportedSetting"
 	// FabricNotReady: the function is a GPU of an NVLink fabric whose partitions are not known, or whose Fabric Manager can't be asked.
 	FabricNotReady Code = "FabricNotReady"
+	// PartitionNotActivated: the partition of an NVLink fabric can't be activated, which only Prepare sees. As a taint's value: the latest
+	// claim failed so.
+	PartitionNotActivated Code = "PartitionNotActivated"
 	// NoAddressPool: the node has no such pool of addresses, or not its plugin.
 	NoAddressPool Code = "NoAddressPool"
 	// DamagedRecord: the function is on a VFIO driver while a damaged record may own it.

@@ -2,6 +2,47 @@
 
 package rule
 
+// Severity returns the severity of a verdict with the code for the isolation of tenants, as texts.yaml has it; empty if package
+// isolation does not judge the code. A check of the audit for the same fault has the same severity.
+func (c Code) Severity() Severity {
+	switch c {
+	case ACSUnproven:
+		return "medium"
+	case ACSUnreadable:
+		return "low"
+	case ATSEnabled:
+		return "high"
+	case Bridge:
+		return "low"
+	case ConfigSpaceDead:
+		return "high"
+	case DirectMappedRegion:
+		return "high"
+	case GroupMates:
+		return "low"
+	case GroupNotViable:
+		return "high"
+	case IdentityDefaultDomain:
+		return "medium"
+	case NoIOMMUGroup:
+		return "critical"
+	case NoIOMMUMode:
+		return "critical"
+	case NoInterruptRemapping:
+		return "critical"
+	case NoReset:
+		return "critical"
+	case PeerToPeerPossible:
+		return "high"
+	case UnsafeInterruptsAllowed:
+		return "critical"
+	case WeakReset:
+		return "high"
+	default:
+		return ""
+	}
+}
+
 // Fix returns what to do about a fault of a function's isolation, for whatever device, as texts.yaml has it. It is empty for other
 // codes. It is Go code because functions are judged where nothing parses YAML.
 func (c Code) Fix() string {

@@ -14,8 +14,8 @@ const OwnGroup = "ORG"
 // Own is a rule of an organization: it compares settings of a node's kernel with values. The plugin never asks it, so that it
 // can't refuse a claim.
 type Own struct {
-	Rule     Rule
-	Settings []Setting
+	// Rule has the settings.
+	Rule Rule
 	// File and Line are where it was read.
 	File string
 	Line int
@@ -23,13 +23,14 @@ type Own struct {
 
 // Setting is a setting of the kernel and its values.
 type Setting struct {
-	Kind SettingKind
+	Kind SettingKind `json:"kind"`
 	// Name is "kernel.dmesg_restrict", "vfio_pci.disable_idle_d3" (module and parameter), or "iommu".
-	Name string
+	Name string `json:"name"`
 	// Values are the good values. Forbidden are the bad ones of an argument, which has one of the two lists.
-	Values, Forbidden []string
-	// AbsentAccepted says that a node without the setting is in order. Otherwise it fails, also because of a misspelt name.
-	AbsentAccepted bool
+	Values    []string `json:"values,omitempty"`
+	Forbidden []string `json:"forbidden,omitempty"`
+	// AbsentAccepted says that a node without the setting is in order. Otherwise it fails, also because of a misspelled name.
+	AbsentAccepted bool `json:"absentAccepted,omitempty"`
 }
 
 // SettingKind is the kind of a [Setting], and the name of the field that has its name.
@@ -61,14 +62,48 @@ func (s *Setting) Command() string {
 	return "cat /proc/cmdline"
 }
 
+// Wanted returns the setting and its values in words: "sysctl kernel.dmesg_restrict: 1 or 2".
+func (s *Setting) Wanted() string {
+	text := string(s.Kind) + " " + s.Name + ": "
+	switch {
+	case slices.Contains(s.Forbidden, AnyValue):
+		return text + "not there"
+	case len(s.Forbidden) > 0:
+		return text + "not " + strings.Join(s.Forbidden, ", not ") + "; or not there"
+	}
+	values := make([]string, len(s.Values))
+	for i, v := range s.Values {
+		if values[i] = v; v == "" {
+			values[i] = "without a value"
+		}
+	}
+	if text += strings.Join(values, " or "); s.AbsentAccepted {
+		text += "; or not there"
+	}
+	return text
+}
+
+// ReadIn returns where the audit reads the setting for this boot, and for the next one.
+func (s *Setting) ReadIn() string {
+	switch s.Kind {
+	case Sysctl:
+		return "/proc/sys/" + strings.ReplaceAll(s.Name, ".", "/") + "; for the next boot, sysctl.d and /etc/sysctl.conf"
+	case Parameter:
+		module, name := s.OfModule()
+		return "/sys/module/" + module + "/parameters/" + name + "; for the next boot, modprobe.d and the boot loader's files"
+	case Argument:
+	}
+	return "/proc/cmdline; for the next boot, the boot loader's files"
+}
+
 // OfModule returns the module of a [Parameter], as /sys/module has it, and the parameter's own name.
 func (s *Setting) OfModule() (module, name string) {
 	module, name, _ = strings.Cut(s.Name, ".")
 	return strings.ReplaceAll(module, "-", "_"), name
 }
 
-// RuleFile is a file of an organization's rules, as reports and archives name it.
-type RuleFile struct {
+// File is a file of an organization's rules, as reports and archives name it.
+type File struct {
 	Name string `json:"name"`
 	// SHA256 is the hash of its content, in hexadecimal digits.
 	SHA256 string `json:"sha256"`
@@ -77,7 +112,7 @@ type RuleFile struct {
 }
 
 // Words returns the file for people: "rules.yaml (ORG-001, ORG-002; sha256 1f2e3d4c)".
-func (f *RuleFile) Words() string {
+func (f *File) Words() string {
 	return fmt.Sprintf("%s (%s; sha256 %.8s)", f.Name, strings.Join(f.Rules, ", "), f.SHA256)
 }
 
@@ -94,7 +129,7 @@ func (c *Catalogue) AddOwn(file string, content []byte) error {
 		}
 	}
 	sum := sha256.Sum256(content)
-	added := RuleFile{Name: file, SHA256: hex.EncodeToString(sum[:])}
+	added := File{Name: file, SHA256: hex.EncodeToString(sum[:])}
 	end := len(c.OfNodes())
 	for i := range own {
 		c.Rules = slices.Insert(c.Rules, end+i, own[i].Rule)

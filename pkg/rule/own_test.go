@@ -35,7 +35,7 @@ func TestOwnRuleIsAdded(t *testing.T) {
 		t.Errorf("got %+v, want a rule that the plugin does not ask, with a command", r)
 	}
 	want := []rule.Setting{{Kind: rule.Sysctl, Name: "kernel.kexec_load_disabled", Values: []string{"1"}}}
-	if diff := cmp.Diff(want, c.Own[0].Settings); diff != "" {
+	if diff := cmp.Diff(want, c.Own[0].Rule.Settings); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 	if f := c.Files[0]; f.Name != "a.yaml" || len(f.SHA256) != 64 || !slices.Equal(f.Rules, []string{"ORG-001"}) {
@@ -69,6 +69,7 @@ func TestOwnRulesAreRefused(t *testing.T) {
 		"two documents":          {kexec + "---\n" + kexec, "f.yaml: want one document only: rules of another one would never be asked"},
 		"no YAML":                {"rules: [\n", "f.yaml: line 1: did not find expected node content"},
 		"a rule of the product":  {edit("ORG-001", "IOM-003"), "f.yaml: line 2: IOM-003: id: want ORG-001 to ORG-999: all other IDs are those of kata-vfio"},
+		"no number":              {edit("ORG-001", "ORG-000"), "f.yaml: line 2: ORG-000: id: want ORG-001 to ORG-999: all other IDs are those of kata-vfio"},
 		"twice the same rule":    {kexec + strings.TrimPrefix(kexec, "rules:\n"), "f.yaml: line 10: ORG-001: id: ORG-001 is the rule of line 2 already"},
 		"an unknown field":       {edit("severity: high", "severity: high\n    cheap: true"), "f.yaml: line 5: rules[0]: unknown field \"cheap\"; want one of id, title, severity, why, fix, verify, sources, settings"},
 		"no ID":                  {edit("id: ORG-001", "severity: low"), "f.yaml: line 4: rules[0]: severity is given twice; f.yaml: line 2: rules[0].id: it is missing"},
@@ -80,7 +81,7 @@ func TestOwnRulesAreRefused(t *testing.T) {
 		"a boolean":              {edit(`["1"]`, "[true]"), "f.yaml: line 9: ORG-001: settings[0].values[0]: want a text, not the boolean true: put it in quotes"},
 		"a value without a list": {edit(`["1"]`, `"1"`), "f.yaml: line 9: ORG-001: settings[0].values: want a list of one text or more, such as [\"1\"], not \"1\""},
 		"no value":               {edit(`["1"]`, "[]"), "f.yaml: line 9: ORG-001: settings[0].values: want a list of one text or more, such as [\"1\"], not an empty list"},
-		"a misspelt setting":     {edit("sysctl:", "sysctrl:"), "f.yaml: line 8: ORG-001: settings[0]: unknown field \"sysctrl\"; want one of sysctl, parameter, argument, values, forbidden, absent; f.yaml: line 8: ORG-001: settings[0]: want one of sysctl, parameter and argument"},
+		"a misspelled setting":   {edit("sysctl:", "sysctrl:"), "f.yaml: line 8: ORG-001: settings[0]: unknown field \"sysctrl\"; want one of sysctl, parameter, argument, values, forbidden, absent; f.yaml: line 8: ORG-001: settings[0]: want one of sysctl, parameter and argument"},
 		"two settings in one":    {edit("values:", "argument: iommu\n        values:"), "f.yaml: line 8: ORG-001: settings[0]: want one of sysctl, parameter and argument, not both sysctl and argument"},
 		"a path":                 {edit("kernel.kexec_load_disabled\n        v", "../../etc/shadow\n        v"), "f.yaml: line 8: ORG-001: settings[0].sysctl: want a name with dots, such as kernel.dmesg_restrict, not \"../../etc/shadow\""},
 		"a network's sysctl":     {edit("kernel.kexec_load_disabled\n        v", "net.ipv4.ip_forward\n        v"), "f.yaml: line 8: ORG-001: settings[0].sysctl: net.ipv4.ip_forward belongs to a namespace of Linux: each pod, also the audit's, has its own value"},
@@ -117,14 +118,35 @@ func FuzzOwnRules(f *testing.F) {
 			return
 		}
 		for _, o := range c.Own {
-			if !strings.HasPrefix(o.Rule.ID, "ORG-") || !slices.Contains(rule.Severities(), o.Rule.Severity) || len(o.Settings) == 0 {
+			if !strings.HasPrefix(o.Rule.ID, "ORG-") || !slices.Contains(rule.Severities(), o.Rule.Severity) || len(o.Rule.Settings) == 0 {
 				t.Errorf("%q is taken: %+v", content, o)
 			}
-			for _, s := range o.Settings {
+			for _, s := range o.Rule.Settings {
 				if len(s.Values)+len(s.Forbidden) == 0 || strings.ContainsAny(s.Name, "/ ;") {
 					t.Errorf("%q is taken: %+v", content, s)
 				}
 			}
 		}
 	})
+}
+
+// TestSettingsInWords: what a rule wants, and where the audit looks.
+func TestSettingsInWords(t *testing.T) {
+	for _, c := range []struct {
+		setting        rule.Setting
+		wanted, readIn string
+	}{
+		{rule.Setting{Kind: rule.Sysctl, Name: "kernel.x", Values: []string{"1", "2"}}, "sysctl kernel.x: 1 or 2", "/proc/sys/kernel/x; for the next boot, sysctl.d and /etc/sysctl.conf"},
+		{rule.Setting{Kind: rule.Parameter, Name: "kvm-intel.nested", Values: []string{"N"}, AbsentAccepted: true}, "parameter kvm-intel.nested: N; or not there", "/sys/module/kvm_intel/parameters/nested; for the next boot, modprobe.d and the boot loader's files"},
+		{rule.Setting{Kind: rule.Argument, Name: "nosmt", Values: []string{"", "force"}}, "argument nosmt: without a value or force", "/proc/cmdline; for the next boot, the boot loader's files"},
+		{rule.Setting{Kind: rule.Argument, Name: "iommu", Forbidden: []string{"pt", "off"}}, "argument iommu: not pt, not off; or not there", "/proc/cmdline; for the next boot, the boot loader's files"},
+		{rule.Setting{Kind: rule.Argument, Name: "nokaslr", Forbidden: []string{rule.AnyValue}}, "argument nokaslr: not there", "/proc/cmdline; for the next boot, the boot loader's files"},
+	} {
+		if got := c.setting.Wanted(); got != c.wanted {
+			t.Errorf("got %q, want %q", got, c.wanted)
+		}
+		if got := c.setting.ReadIn(); got != c.readIn {
+			t.Errorf("%s: read in %q, want %q", c.wanted, got, c.readIn)
+		}
+	}
 }

@@ -27,7 +27,7 @@ const MaxOwnRules = 1 << 20
 //	      - sysctl: kernel.kexec_load_disabled
 //	        values: ["1"]
 //
-// A rule that is misspelt would pass on every node. So nothing but its fields is allowed, and the error names all lines that are wrong.
+// A rule that is misspelled would pass on every node. So nothing but its fields is allowed, and the error names all lines that are wrong.
 func parseOwn(file string, content []byte) ([]Own, error) {
 	entries, err := ownEntries(file, content)
 	if err != nil {
@@ -168,7 +168,8 @@ func kindWord(n *yaml.Node) string {
 	return fmt.Sprintf("%q", n.Value)
 }
 
-var ownID = regexp.MustCompile(`^` + OwnGroup + `-[0-9]{3}$`)
+// ownID matches ORG-001 to ORG-999. The chart's schema has the same pattern.
+var ownID = regexp.MustCompile(`^` + OwnGroup + `-(00[1-9]|0[1-9][0-9]|[1-9][0-9]{2})$`)
 
 func (p *ownParser) rule(n *yaml.Node, at int) Own {
 	p.about = ""
@@ -186,14 +187,14 @@ func (p *ownParser) rule(n *yaml.Node, at int) Own {
 	o := Own{File: p.file, Line: n.Line, Rule: Rule{
 		ID: id, Title: p.text(n, fields, place, "title", true), Severity: Severity(p.text(n, fields, place, "severity", true)),
 		Why: p.text(n, fields, place, "why", true), Fix: p.text(n, fields, place, "fix", true), Verify: p.text(n, fields, place, "verify", false),
-		Sources: p.texts(fields, place, "sources"),
+		Sources: p.texts(fields, place, "sources"), File: fmt.Sprintf("%s line %d", p.file, n.Line),
 	}}
 	if s := o.Rule.Severity; s != "" && !slices.Contains(Severities(), s) {
 		p.wrong(fields["severity"], place+"severity", "want one of %v, not %q", Severities(), s)
 	}
-	o.Settings = p.settings(n, fields["settings"], place+"settings")
+	o.Rule.Settings = p.settings(n, fields["settings"], place+"settings")
 	if o.Rule.Verify == "" {
-		o.Rule.Verify = verifyByHand(o.Settings)
+		o.Rule.Verify = verifyByHand(o.Rule.Settings)
 	}
 	return o
 }

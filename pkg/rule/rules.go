@@ -27,6 +27,8 @@ type Rule struct {
 	Why string `json:"why" yaml:"why"`
 	// Code is the code for the same fault of a function. The rule's Fix begins with the code's.
 	Code Code `json:"-" yaml:"code,omitempty"`
+	// Codes are the codes whose texts name the rule among their checks: the same fault, seen elsewhere. Code is one of them.
+	Codes []Code `json:"codes,omitempty" yaml:"-"`
 	// Fix is the solution, and Verify the way to see the fault by hand. They apply if the check has nothing more precise.
 	Fix    string `json:"fix" yaml:"fix"`
 	Verify string `json:"verify,omitempty" yaml:"verify,omitempty"`
@@ -36,6 +38,10 @@ type Rule struct {
 	Cheap bool `json:"cheap,omitempty" yaml:"cheap,omitempty"`
 	// Static marks a rule whose failure no configuration repairs: advice, such as where to place tenants.
 	Static bool `json:"static,omitempty" yaml:"static,omitempty"`
+	// Settings are those that a rule of an organization compares. The product's rules have none here.
+	Settings []Setting `json:"settings,omitempty" yaml:"-"`
+	// File is the file of such a rule, with its line: "rules.yaml line 3".
+	File string `json:"file,omitempty" yaml:"-"`
 }
 
 // Expected returns the ensured state as a clause: "VFIO's no-IOMMU mode is off".
@@ -94,8 +100,8 @@ type Catalogue struct {
 	Rules    []Rule     `yaml:"rules"`
 	NotAsked []NotAsked `yaml:"notAsked"`
 	// Own are those of the rules that an organization wrote, and Files where it did. See [Catalogue.AddOwn].
-	Own   []Own      `yaml:"-"`
-	Files []RuleFile `yaml:"-"`
+	Own   []Own  `yaml:"-"`
+	Files []File `yaml:"-"`
 }
 
 // ReadCatalogue reads the catalogue from the embedded files. It takes milliseconds: read it once, and pass it on. The error is a
@@ -117,6 +123,7 @@ func ReadCatalogue() (*Catalogue, error) {
 		if err := all.Rules[i].takeFix(texts); err != nil {
 			return nil, err
 		}
+		all.Rules[i].Codes = codesWith(texts, all.Rules[i].ID)
 	}
 	return all, nil
 }
@@ -163,6 +170,17 @@ func (r *Rule) takeFix(texts []Text) error {
 	}
 	r.Fix = texts[i].Fix + ". " + r.Fix
 	return nil
+}
+
+// codesWith returns the codes whose texts name a rule.
+func codesWith(texts []Text, id string) []Code {
+	var codes []Code
+	for i := range texts {
+		if slices.Contains(texts[i].Checks, id) {
+			codes = append(codes, texts[i].Code)
+		}
+	}
+	return codes
 }
 
 // OfNodes returns the rules for a node.

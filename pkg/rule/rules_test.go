@@ -108,17 +108,20 @@ func TestNumbersOfGroups(t *testing.T) {
 	}
 }
 
-// TestCodesNameTheirChecks: a rule that takes its fix from a code is one of the checks that the code's text names, and each check that
-// a text names exists.
+// TestCodesNameTheirChecks: each check that a text names exists and names the code, and the other way round. A rule that takes its fix
+// from a code is one of them.
 func TestCodesNameTheirChecks(t *testing.T) {
 	c := catalogue(t)
 	for _, text := range texts(t) {
 		for _, id := range text.Checks {
-			if _, ok := c.Rule(id); !ok {
-				t.Errorf("%s names check %s, which does not exist", text.Code, id)
+			if r, ok := c.Rule(id); !ok || !slices.Contains(r.Codes, text.Code) {
+				t.Errorf("%s names check %s; got %+v, want a rule that names the code", text.Code, id, r)
 			}
 		}
 		for _, r := range c.Rules {
+			if slices.Contains(r.Codes, text.Code) != slices.Contains(text.Checks, r.ID) {
+				t.Errorf("%s has the codes %v, and %s the checks %v: want both or none", r.ID, r.Codes, text.Code, text.Checks)
+			}
 			if r.Code == text.Code && !slices.Contains(text.Checks, r.ID) {
 				t.Errorf("%s has the checks %v, want %s among them", text.Code, text.Checks, r.ID)
 			}

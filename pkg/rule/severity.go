@@ -15,6 +15,9 @@ const (
 	Info Severity = "info"
 )
 
+// Refusal is the severity of a code that refuses a claim, pod or request, and endangers nobody. Only texts of codes have it.
+const Refusal Severity = "refusal"
+
 // Severities returns all severities, worst first.
 func Severities() []Severity { return []Severity{Critical, High, Medium, Low, Info} }
 
@@ -23,20 +26,3 @@ func (s Severity) rank() int { return slices.Index(Severities(), s) }
 
 // Compare orders severities, worst first. It suits slices.SortFunc.
 func (s Severity) Compare(other Severity) int { return s.rank() - other.rank() }
-
-// Severity returns the severity of a verdict with the code for the isolation of tenants; empty if the code is not about
-// isolation. A check of the audit for the same fault has the same severity.
-func (c Code) Severity() Severity {
-	switch c {
-	case NoIOMMUGroup, NoIOMMUMode, NoInterruptRemapping, UnsafeInterruptsAllowed, NoReset:
-		return Critical
-	case GroupNotViable, PeerToPeerPossible, ConfigSpaceDead, DirectMappedRegion, ATSEnabled, WeakReset:
-		return High
-	case IdentityDefaultDomain, ACSUnproven:
-		return Medium
-	case Bridge, GroupMates, ACSUnreadable:
-		return Low
-	default:
-		return ""
-	}
-}

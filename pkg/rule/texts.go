@@ -28,8 +28,10 @@ type Text struct {
 	Fix string `json:"fix,omitempty" yaml:"fix"`
 	// Who can do it; empty without Fix.
 	Who []Role `json:"who,omitempty" yaml:"who"`
-	// Severity is that of [Code.Severity]; the file does not have it.
-	Severity Severity `json:"severity,omitempty" yaml:"-"`
+	// Severity is that for the isolation of tenants and the work of a node, or [Refusal].
+	Severity Severity `json:"severity" yaml:"severity"`
+	// Isolation says that package isolation judges the code. [Code.Severity], [Code.Fix] and [Code.Checks] know it.
+	Isolation bool `json:"-" yaml:"isolation"`
 	// Enforced are the points that refuse because of the code; empty if it only informs.
 	Enforced []EnforcementPoint `json:"enforced,omitempty" yaml:"enforced"`
 	// Checks are the IDs of the audit's checks that look for the same.
@@ -92,9 +94,6 @@ func Texts() ([]Text, error) {
 	var texts []Text
 	if err := decoder.Decode(&texts); err != nil {
 		return nil, fmt.Errorf("read the texts of codes: %w", err)
-	}
-	for i := range texts {
-		texts[i].Severity = texts[i].Code.Severity()
 	}
 	slices.SortFunc(texts, func(a, b Text) int { return strings.Compare(string(a.Code), string(b.Code)) })
 	return texts, nil

@@ -46,10 +46,10 @@ func TestEachCodeHasItsText(t *testing.T) {
 	}
 }
 
-// codes returns the values of the constants in codes.go and bootstrapcodes.go. Each constant has the name of its value.
+// codes returns the values of the constants in codes.go, bootstrapcodes.go and reportcodes.go. Each constant has the name of its value.
 func codes(t *testing.T) []string {
 	t.Helper()
-	values := slices.Concat(codesIn(t, "codes.go"), codesIn(t, "bootstrapcodes.go"))
+	values := slices.Concat(codesIn(t, "codes.go"), codesIn(t, "bootstrapcodes.go"), codesIn(t, "reportcodes.go"))
 	if len(values) < 80 {
 		t.Fatalf("the files have %d codes, want 80 at least", len(values))
 	}
@@ -96,8 +96,12 @@ func TestTextsAreComplete(t *testing.T) {
 			if (text.Fix == "") != (len(text.Who) == 0) {
 				t.Errorf("fix %q by %v, want both or none", text.Fix, text.Who)
 			}
-			if len(text.Enforced) > 0 && text.Fix == "" {
-				t.Error("it is refused and has no fix")
+			if len(text.Enforced) > 0 && (text.Fix == "" || text.Runbook == "") {
+				t.Errorf("it is refused: got the fix %q and the section %q of the runbook, want both", text.Fix, text.Runbook)
+			}
+			within(t, []rule.Severity{text.Severity}, append(rule.Severities(), rule.Refusal))
+			if text.Severity == rule.Refusal && text.Fix == "" {
+				t.Error("it is a refusal and has no fix")
 			}
 			if text.Runbook != "" && !strings.Contains(string(runbook), "\n## "+text.Runbook+"\n") {
 				t.Errorf("the runbook has no section %q", text.Runbook)

@@ -42,12 +42,20 @@ type Verdict struct {
 	Err error `json:"-"`
 }
 
-// Evidence is one fact that a verdict rests on.
+// Evidence is one fact that a verdict or a finding of the audit rests on. Its JSON names are stable.
 type Evidence struct {
-	// Path is the file that was read, relative to the node's root: "/sys/..."; a "*" matches all files of the pattern.
+	// Path is the path on the node: "/sys/module/vfio/parameters/..."; a "*" matches all files of the pattern. Facts that are not from a
+	// file have a word in front: "netlink: eth0 vf 3".
 	Path string `json:"path"`
-	// Value is the content of the file, as the kernel prints it.
+	// Value is its content, in the words of its source; long ones are cut.
 	Value string `json:"value"`
+	// How is the way of reading: read, list, link, stat, config, process, netlink, journal, ledger, api, audit. Empty for a verdict's,
+	// which are files.
+	How string `json:"how,omitempty"`
+	// Error says why it could not be read. Needs is the privilege for reading it, even if it was read: "root", "CAP_SYS_ADMIN",
+	// "CAP_SYS_PTRACE", "hostPID".
+	Error string `json:"error,omitempty"`
+	Needs string `json:"needs,omitempty"`
 }
 
 // Sentence returns the fault, the solution and the code on one line: "gpu-0000-3b-00-0: ...; ... (NotIsolated)".

@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 		"two documents":         {func(o *sanitize.Observed) { o.Message += clean }, sanitize.Unknown, "not usable"},
 		"a repeated verdict":    {func(o *sanitize.Observed) { o.Message = with(t, `"kind"`, `"verdict":"Clean","kind"`) }, sanitize.Unknown, "duplicate"},
 		"NUL bytes":             {func(o *sanitize.Observed) { o.Message += "\x00" }, sanitize.Unknown, "NUL"},
-		"clean without checks":  {func(o *sanitize.Observed) { o.Message = clean[:strings.Index(clean, `,"checks"`)] + "}" }, sanitize.Unknown, "checks is missing"},
+		"clean without checks":  {func(o *sanitize.Observed) { o.Message, _, _ = strings.Cut(clean, `,"checks"`); o.Message += "}" }, sanitize.Unknown, "checks is missing"},
 		"a check of 0 bytes":    {func(o *sanitize.Observed) { o.Message = with(t, "16777216", "0") }, sanitize.Unknown, "bytes is 0"},
 		"another device":        {func(o *sanitize.Observed) { o.Message = with(t, "0x1111", "0x1112") }, sanitize.Unknown, "about device 0x1234:0x1112"},
 		"another vendor":        {func(o *sanitize.Observed) { o.Message = with(t, "0x1234", "0x10de") }, sanitize.Unknown, "about device 0x10de:0x1111"},

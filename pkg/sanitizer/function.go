@@ -2,7 +2,9 @@ package sanitizer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -39,7 +41,7 @@ func (f function) hasMemory() bool {
 func isMemory(r pci.Resource) bool { return r.Size() > 0 && !r.IO() }
 
 // Parts of a VM that the host did not give it: virtio devices and the functions of the emulated chipset that have a
-// memory BAR. Bridges are known by their class. (include/hw/pci/pci.h and hw/i386/pc_q35.c of QEMU)
+// memory BAR. Bridges are known by their class. (include/hw/pci/pci.h and hw/i386/pc_q35.c of QEMU).
 const (
 	vendorVirtio pci.ID = 0x1af4
 	ich9AHCI     pci.ID = 0x2922
@@ -66,7 +68,7 @@ func (g *guest) pick(address *pci.Address, wanted func(function) bool) (function
 	case 1:
 		return found[0], nil
 	case 0:
-		return function{}, fmt.Errorf("the VM has no device to sanitize among its %d functions (%s)", len(all), list(all))
+		return function{}, fmt.Errorf("the VM has no device to sanitize among its functions (%d: %s)", len(all), list(all))
 	}
 	return function{}, fmt.Errorf("the VM has %d devices to sanitize (%s): name one with --device", len(found), list(found))
 }
@@ -109,6 +111,9 @@ func (g *guest) read(a pci.Address) (function, error) {
 		into interface{ UnmarshalText([]byte) error }
 	}{{"vendor", &f.vendor}, {"device", &f.device}, {"class", &f.class}} {
 		text, err := g.fs.ReadString(attributePath(a, attribute.name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return f, fmt.Errorf("the VM has no PCI function %s: name one of its own addresses, or none for the only device", a)
+		}
 		if err != nil {
 			return f, fmt.Errorf("read function %s: %w", a, err)
 		}

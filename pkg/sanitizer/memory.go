@@ -37,7 +37,7 @@ const methodMemory = "FillVerifyZeroVerify"
 // for the device. (A goroutine that waits in a system call, as those of [NVMe] do, is not waited for.)
 func Memory(ctx context.Context, o MemoryOptions) (*sanitize.Result, error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	return bounded(ctx, o.Options.Timeout, func(ctx context.Context, p *progress) error { return o.sanitize(ctx, p) })
+	return bounded(ctx, o.Options.Timeout, o.sanitize)
 }
 
 func (o *MemoryOptions) sanitize(ctx context.Context, p *progress) error {
@@ -121,11 +121,13 @@ func wipe(ctx context.Context, p *progress, all windows, offBus func() bool, log
 	}{
 		// All windows are filled before one is verified, and no two with the same words: two windows onto the same memory
 		// don't both verify.
-		{"fill", false, fill}, {"verify the pattern", true, fill},
-		{"write zeros", false, zero}, {"verify the zeros", true, zero},
+		{"fill", false, fill},
+		{"verify the pattern", true, fill},
+		{"write zeros", false, zero},
+		{"verify the zeros", true, zero},
 	} {
 		for _, w := range all {
-			log.Info(step.name, slog.String("window", w.name), slog.Uint64("bytes", w.bytes()))
+			log.Info("step begins", slog.String("step", step.name), slog.String("window", w.name), slog.Uint64("bytes", w.bytes()))
 			run := w.fill
 			if step.verifies {
 				run = w.verify
@@ -152,7 +154,7 @@ func (w *window) pass(name string, run func() error, offBus func() bool) error {
 	case !ok:
 		return err
 	case wrong.ones && (w.allOnes() || offBus()):
-		return fmt.Errorf("%s: %s of %s: reads return all ones: the device is off the bus", name, wrong, w.name)
+		return fmt.Errorf("%s: %w of %s: reads return all ones: the device is off the bus", name, wrong, w.name)
 	case w.dirty == "":
 		w.dirty = fmt.Sprintf("%s: %s", name, wrong)
 	}

@@ -78,7 +78,7 @@ func TestMemoryResults(t *testing.T) {
 					delete(v, path)
 				}
 			}
-		}, sanitize.Unknown, "no device to sanitize among its 4 functions"},
+		}, sanitize.Unknown, "no device to sanitize among its functions (4: "},
 		"two devices": {func(_ *testing.T, v vm, _ *MemoryOptions) {
 			v.add(other, "10de:1eb8", "030200", registers, prefetchable)
 		}, sanitize.Unknown, "2 devices to sanitize (0000:00:05.0 (1234:1111, class 038000), 0000:00:06.0 (10de:1eb8"},
@@ -86,7 +86,7 @@ func TestMemoryResults(t *testing.T) {
 			v.add(other, "10de:1eb8", "030200", registers, prefetchable)
 			o.Options.Device = address(t, display)
 		}, sanitize.Clean, ""},
-		"a device that is not there": {func(t *testing.T, _ vm, o *MemoryOptions) { o.Options.Device = address(t, other) }, sanitize.Unknown, "read function 0000:00:06.0"},
+		"a device that is not there": {func(t *testing.T, _ vm, o *MemoryOptions) { o.Options.Device = address(t, other) }, sanitize.Unknown, "the VM has no PCI function 0000:00:06.0"},
 		"registers only": {func(_ *testing.T, v vm, _ *MemoryOptions) {
 			v.add(display, "1234:1111", "038000", registers)
 		}, sanitize.Unknown, "no prefetchable memory BAR"},

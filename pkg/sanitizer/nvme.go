@@ -41,7 +41,7 @@ type NVMeOptions struct {
 // afterwards. Markers in some blocks show that what was written can be read before the erase, and can't be after it. The
 // error is [ErrInterrupted].
 func NVMe(ctx context.Context, o NVMeOptions) (*sanitize.Result, error) {
-	return bounded(ctx, o.Options.Timeout, func(ctx context.Context, p *progress) error { return o.sanitize(ctx, p) })
+	return bounded(ctx, o.Options.Timeout, o.sanitize)
 }
 
 func (o *NVMeOptions) sanitize(ctx context.Context, p *progress) error {

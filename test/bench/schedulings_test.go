@@ -108,8 +108,12 @@ func (c classes) List() ([]*resourceapi.DeviceClass, error) {
 	all := make([]*resourceapi.DeviceClass, len(c))
 	for i, kind := range c {
 		all[i] = &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: kind}}
+		selects := fmt.Sprintf(`type.orValue("") == %q`, kind)
+		if size, joined := strings.CutPrefix(kind, "gpu-x"); joined {
+			selects = "fabricSize.orValue(0) == " + size
+		}
 		all[i].Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
-			`device.driver == %q && device.attributes[%[1]q].?type.orValue("") == %[2]q`, v1alpha1.DriverName, kind)}}}
+			`device.driver == %q && device.attributes[%[1]q].?`, v1alpha1.DriverName) + selects}}}
 	}
 	return all, nil
 }

@@ -27,9 +27,21 @@ import (
 // own processor: only the kernel's answers to writes are scripted.
 func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer, changes ...func(*prepare.Config)) *prepare.Preparer {
 	tb.Helper()
+	return preparerThrough(tb, k, openNode(tb, k), observe, changes...)
+}
+
+// openNode returns the scripted node's files.
+func openNode(tb testing.TB, k *sysfstest.Kernel) *sysfs.FS {
+	tb.Helper()
 	fs, err := sysfs.Open(k.Root())
 	must(tb, err)
 	tb.Cleanup(func() { _ = fs.Close() })
+	return fs
+}
+
+// preparerThrough is preparerOn that reads the node through fs.
+func preparerThrough(tb testing.TB, k *sysfstest.Kernel, fs *sysfs.FS, observe effects.Observer, changes ...func(*prepare.Config)) *prepare.Preparer {
+	tb.Helper()
 	inventory, err := node.Scanning(fs)
 	must(tb, err)
 	dir := tb.TempDir()
@@ -39,13 +51,13 @@ func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer, ch
 	must(tb, err)
 	specs, err := cdi.Open(filepath.Join(dir, "cdi"))
 	must(tb, err)
-	links := vftest.New(tb, fs, vftest.Igb())
+	links := vftest.New(tb, openNode(tb, k), vftest.Igb()) // through files of its own: it is not the plugin's
 	c := prepare.Config{
 		Parts: effects.Parts{
 			FS: fs, Inventory: inventory, Journal: records, Locks: locks, Specs: specs, Holders: vfio.NewProcesses(fs),
 			Executor: bind.New(fs, control.New(k, fs, time.Minute), k, k.Exclude),
 			VFs:      &vf.Policy{FS: fs, Links: links, Switches: links.Switches()},
-			Ledger:   writer.New(writer.Config{Dir: filepath.Join(dir, "ledger"), Node: "node-1", BootID: "b", Actor: ledger.Actor{Component: "bench"}}),
+			Ledger:   newLedger(tb, nil),
 			Observe:  observe,
 		},
 		UndoLimit: time.Minute,
@@ -54,6 +66,13 @@ func preparerOn(tb testing.TB, k *sysfstest.Kernel, observe effects.Observer, ch
 		change(&c)
 	}
 	return prepare.New(c)
+}
+
+// newLedger returns an empty ledger. metrics may be nil.
+func newLedger(tb testing.TB, metrics writer.Metrics) *writer.Writer {
+	tb.Helper()
+	dir := filepath.Join(tb.TempDir(), "ledger")
+	return writer.New(writer.Config{Dir: dir, Node: "node-1", BootID: "b", Actor: ledger.Actor{Component: "bench"}, Metrics: metrics})
 }
 
 func must(tb testing.TB, err error) {

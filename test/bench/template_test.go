@@ -39,6 +39,7 @@ func TestExamplesScaleFromZero(t *testing.T) {
 		"gpu-notebook.yaml":             {"gpu", "gpu"},
 		"gpu-pod.yaml":                  {none, none}, // by isolated
 		"gpu-vf-pair.yaml":              {"gpu-vf", none},
+		"partition/pod.yaml":            {none, none}, // by fabricVersion; Fabric Manager of a node that is not there says nothing
 		"queue/job.yaml":                {"gpu gpu", "gpu gpu"},
 		"vf-endpoint-pod.yaml":          {"vf", none},
 		"vf-pod.yaml":                   {"vf", none},

@@ -71,7 +71,7 @@ func plotShares(b *testing.B, a *utilization.Allocator) {
 		c := gpuTraces(a, usualLoad, share, 1)
 		l.add(100*share, 100*c.Under(onePool()).Used, 100*c.Hindsight(onePool(), utilization.MoreUsed).Used, 100*c.Under(splitBy(share)).Used)
 	}
-	p := utilizationPlot("GPU-hours used at a load of 80%", "VM jobs, % of jobs", "GPU-hours used, %")
+	p := utilizationPlot("GPU-hours used at a load of 80%", "VM jobs, % of jobs", "GPU-hours used, %, from 70")
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -2, 104, 70, 78
 	l.draw(b, p, "utilization-share")
 }
@@ -115,7 +115,7 @@ func plotCosts(b *testing.B, c *utilization.Comparison, best utilization.Figures
 		figuresRow(w, fmt.Sprintf("%g s to bind, and again to restore", seconds), one)
 		l.add(math.Log10(seconds), 100*one.Used, 100*best.Used, 100*byShare.Used)
 	}
-	p := utilizationPlot("GPU-hours used, by the time that binding takes", "time to bind a GPU, and again to restore its driver", "GPU-hours used, %")
+	p := utilizationPlot("GPU-hours used, by the time that binding takes", "time to bind a GPU, and again to restore its driver", "GPU-hours used, %, from 70")
 	p.X.Tick.Marker = gonum.ConstantTicks{ // the axis is logarithmic
 		{Value: -1, Label: "0.1 s"},
 		{Value: 0, Label: "1 s"},

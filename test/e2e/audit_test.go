@@ -17,7 +17,7 @@ import (
 
 	clusteraudit "github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )

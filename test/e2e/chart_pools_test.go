@@ -165,35 +165,35 @@ func (r rendered) names(kind string) []string {
 
 func TestPoolsThatContradictAreRefused(t *testing.T) {
 	const in = "bootstrap: {enabled: true}\npools: [{name: a, nodeSelector: {p: a}, "
-	for values, want := range map[string]string{
-		"pools: [{nodeSelector: {p: a}}]":                                                                                  "missing property 'name'",
-		"pools: [{name: a}]":                                                                                               "missing property 'nodeSelector'",
-		"pools: [{name: a, nodeSelector: {}}]":                                                                             "minProperties",
-		"pools: [{name: A, nodeSelector: {p: a}}]":                                                                         "does not match pattern",
-		in + "nodeConfig: {device: []}}]":                                                                                  "additional properties 'device' not allowed",
-		in + "bootstrap: {blueprint: {vfio: {keepOffMatching: [{types: [gpu, vf]}]}}}}]":                                   "'not' failed",
-		in + "bootstrap: {blueprint: {vfio: {keepOffMatching: [{pfNames: [eth0]}]}}}}]":                                    "'not' failed",
-		in + "bootstrap: {maxUnavailable: 0}}]":                                                                            "minimum",
-		in + "bootstrap: {every: 1h}}]":                                                                                    "additional properties 'every' not allowed",
-		in + "bootstrap: {blueprint: {kernel: {iommu: pt}}}}]":                                                             "must be one of",
-		"pools: [{name: a, nodeSelector: {p: a}}, {name: a, nodeSelector: {p: b}}]":                                        "two pools named a",
-		"pools: [{name: a, nodeSelector: {p: a}}, {name: b, nodeSelector: {q: a}}]":                                        "pools a and b can have the same node",
-		"pools: [{name: a, nodeSelector: {p: a}}, {name: b, nodeSelector: {p: a, q: a}}]":                                  "pools a and b can have the same node",
-		"pools: [{name: a, nodeSelector: {p: a}}, {name: b, nodeSelector: {p: b, q: a}}, {name: c, nodeSelector: {p: b}}]": "pools b and c can have the same node",
-		"pools: [{name: a, nodeSelector: {kata-vfio.dev/node: a}}]":                                                        "which nodes of all pools need",
-		in + "nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}}]":                             "pool a: nodeConfig.devices shares GPUs with gpu.example.com",
-		in + "nodeConfig: {devices: [{match: {types: [gpu]}, sanitize: {profile: x}}]}}]":                                  "pool a: nodeConfig.devices names the sanitizer x",
-		in + "nodeConfig: {devices: [{match: {types: [gpu]}, exclusive: [Card]}]}}]":                                       "pool a: nodeConfig.devices has a rule with exclusive",
-		in + "nodeConfig: {source: Node, devices: []}}]":                                                                   "pool a: nodeConfig.devices is set, and nodeConfig.source is Node",
-		in + "nodeConfig: {allowedHandlers: [b]}}]":                                                                        "pool a: runtimeClass.handler is kata-gpu",
-		in + "bootstrap: {blueprint: {containers: {hotPlug: true}}}}]":                                                     "pool a: bootstrap.blueprint.containers.hotPlug is true",
-		strings.Replace(early, "keepOff: ['0000:3b:00.0']", "keepOffMatching: [{types: [gpu]}]", 1) + "nodeConfig: {devices: [{match: {types: [gpu]}}]}": "vfio.keepOffMatching, and nodeConfig.devices has no rule with policy: bound",
-		early + "pools: [{name: a, nodeSelector: {p: a}}]": "pool a: bootstrap.blueprint has kernel.earlyBinding",
+	for _, c := range []struct{ values, want string }{
+		{"pools: [{nodeSelector: {p: a}}]", "missing property 'name'"},
+		{"pools: [{name: a}]", "missing property 'nodeSelector'"},
+		{"pools: [{name: a, nodeSelector: {}}]", "minProperties"},
+		{"pools: [{name: A, nodeSelector: {p: a}}]", "does not match pattern"},
+		{in + "nodeConfig: {device: []}}]", "additional properties 'device' not allowed"},
+		{in + "bootstrap: {blueprint: {vfio: {keepOffMatching: [{types: [gpu, vf]}]}}}}]", "'not' failed"},
+		{in + "bootstrap: {blueprint: {vfio: {keepOffMatching: [{pfNames: [eth0]}]}}}}]", "'not' failed"},
+		{in + "bootstrap: {maxUnavailable: 0}}]", "minimum"},
+		{in + "bootstrap: {every: 1h}}]", "additional properties 'every' not allowed"},
+		{in + "bootstrap: {blueprint: {kernel: {iommu: pt}}}}]", "must be one of"},
+		{"pools: [{name: a, nodeSelector: {p: a}}, {name: a, nodeSelector: {p: b}}]", "two pools named a"},
+		{"pools: [{name: a, nodeSelector: {p: a}}, {name: b, nodeSelector: {q: a}}]", "pools a and b can have the same node"},
+		{"pools: [{name: a, nodeSelector: {p: a}}, {name: b, nodeSelector: {p: a, q: a}}]", "pools a and b can have the same node"},
+		{"pools: [{name: a, nodeSelector: {p: a}}, {name: b, nodeSelector: {p: b, q: a}}, {name: c, nodeSelector: {p: b}}]", "pools b and c can have the same node"},
+		{"pools: [{name: a, nodeSelector: {kata-vfio.dev/node: a}}]", "which nodes of all pools need"},
+		{in + "nodeConfig: {devices: [{match: {types: [gpu]}, sharedWith: gpu.example.com}]}}]", "pool a: nodeConfig.devices shares GPUs with gpu.example.com"},
+		{in + "nodeConfig: {devices: [{match: {types: [gpu]}, sanitize: {profile: x}}]}}]", "pool a: nodeConfig.devices names the sanitizer x"},
+		{in + "nodeConfig: {devices: [{match: {types: [gpu]}, exclusive: [Card]}]}}]", "pool a: nodeConfig.devices has a rule with exclusive"},
+		{in + "nodeConfig: {source: Node, devices: []}}]", "pool a: nodeConfig.devices is set, and nodeConfig.source is Node"},
+		{in + "nodeConfig: {allowedHandlers: [b]}}]", "pool a: runtimeClass.handler is kata-gpu"},
+		{in + "bootstrap: {blueprint: {containers: {hotPlug: true}}}}]", "pool a: bootstrap.blueprint.containers.hotPlug is true"},
+		{strings.Replace(early, "keepOff: ['0000:3b:00.0']", "keepOffMatching: [{types: [gpu]}]", 1) + "nodeConfig: {devices: [{match: {types: [gpu]}}]}", "vfio.keepOffMatching, and nodeConfig.devices has no rule with policy: bound"},
+		{early + "pools: [{name: a, nodeSelector: {p: a}}]", "pool a: bootstrap.blueprint has kernel.earlyBinding"},
 	} {
-		t.Run(values, func(t *testing.T) {
+		t.Run(c.values, func(t *testing.T) {
 			t.Parallel()
-			if text, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("want a refusal with %q, got %v\n%s", want, err, text)
+			if text, err := template(t, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("want a refusal with %q, got %v\n%s", c.want, err, text)
 			}
 		})
 	}

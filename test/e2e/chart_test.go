@@ -143,17 +143,29 @@ func plainRenderings() map[string]rendering {
 			},
 		},
 		"classes by what a function is": {
-			values: "deviceClasses: {nvme: {enabled: true}, accelerator: {enabled: true}}",
+			values: "deviceClasses: {nvme: {enabled: true}, accelerator: {enabled: true}, other: {enabled: true}}",
 			check: func(t *testing.T, got rendered) {
 				const own = "device.driver == 'kata-vfio.dev' && device.attributes['kata-vfio.dev']"
 				for name, want := range map[string]string{
 					"gpu-slice": own + ".?type.orValue('') == 'gpuvf' && device.attributes['kata-vfio.dev'].?boundary.orValue('') in ['hardwareSlice', 'scheduler']",
 					"nvme":      own + ".?type.orValue('') == 'nvme'", "accelerator": own + ".?type.orValue('') == 'accelerator'",
+					"other": own + ".?type.orValue('') == 'other'",
 				} {
 					class := object[resourcev1.DeviceClass](t, got, "DeviceClass", name+".kata-vfio.dev")
 					if got := class.Spec.Selectors[0].CEL.Expression; got != want {
 						t.Errorf("DeviceClass %s selects by %q, want %q", name, got, want)
 					}
+				}
+			},
+		},
+		"slices with one boundary": {
+			values: "deviceClasses: {gpu-slice: {boundary: hardwareSlice}}",
+			check: func(t *testing.T, got rendered) {
+				const want = "device.driver == 'kata-vfio.dev' && device.attributes['kata-vfio.dev'].?type.orValue('') == 'gpuvf' && " +
+					"device.attributes['kata-vfio.dev'].?boundary.orValue('') == 'hardwareSlice'"
+				class := object[resourcev1.DeviceClass](t, got, "DeviceClass", "gpu-slice.kata-vfio.dev")
+				if got := class.Spec.Selectors[0].CEL.Expression; got != want {
+					t.Errorf("the class selects by %q, want %q", got, want)
 				}
 			},
 		},

@@ -94,6 +94,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"nodeConfig: {cniBinDirs: []}":                                                                           "minItems",
 		"nodeConfig: {cniBinDirs: [bin]}":                                                                        "does not match pattern",
 		"deviceClasses: {vf: {vf: {network: {addressPool: A}}}}":                                                 "does not match pattern",
+		"deviceClasses: {gpu-slice: {boundary: device}}":                                                         "must be one of",
 		"deviceClasses: {sata: {enabled: true}}":                                                                 "additional properties 'sata' not allowed",
 		"deviceClasses: {gpu: {alias: true}, accelerator: {enabled: true}}":                                      "both make the DeviceClass accelerator.kata-vfio.dev",
 		"nodeConfig: {gpuSlices: [{match: {}}]}":                                                                 "minProperties",
@@ -159,6 +160,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"runtimeClass: {secretName: a}":                                                                    "additional properties 'secretName' not allowed",
 		"metrics: {open: true, tenantLabels: true}":                                                        "name tenants and claims to every pod",
 		"sharedPool: {enabled: true}":                                                                      "sharedPool.drivers is empty",
+		sharedWithOther + "kai: {countGPUs: true}":                                                         "set kai.countGPUs to false",
+		sharedWithOther + "admission: {tenants: {schedulerName: kai-scheduler}}":                           "leave admission.tenants.schedulerName empty",
 		"sharedPool: {drivers: [kata-vfio.dev]}":                                                           "'not' failed",
 		"sanitizers: {profiles: {memory: {image: registry.example/s:1}}}":                                  "does not match pattern",
 		"sanitizers: {profiles: {memory: {image: '" + stageImage + "', user: root}}}":                      "additional properties",
@@ -203,11 +206,33 @@ func TestSchemaRefuses(t *testing.T) {
 }
 
 const (
+	// sharedWithOther is a pool that only kube-scheduler can schedule.
+	sharedWithOther = "sharedPool: {enabled: true, drivers: [gpu.example.com]}\n"
+
 	hotPlug = "bootstrap: {enabled: true, blueprint: {containers: {hotPlug: true}}}\n"
 	early   = "bootstrap: {enabled: true, blueprint: {kernel: {earlyBinding: true}, vfio: {keepOff: ['0000:3b:00.0']}}}\n"
 	// boundByNone is the refusal of a function that is bound early, and by no rule.
 	boundByNone = "names 0000:3b:00.0 in vfio.keepOff, and nodeConfig.devices has no rule with policy: bound for it"
 )
+
+// TestChartTakesKubernetesReleases: those that K8S-009 passes, and a release before 1.36.6 or 1.37.1 not.
+func TestChartTakesKubernetesReleases(t *testing.T) {
+	for version, takes := range map[string]bool{
+		"v1.36.5": false, "v1.36.6": true, "v1.36.7-gke.1": true, "v1.36.99+k3s1": true,
+		"v1.37.0": false, "v1.37.0+k3s1": false, "v1.37.1": true, "v1.37.2+rke2r1": true, "v1.38.0": true,
+	} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			_, err := template(t, "", "--kube-version", version)
+			if takes && err != nil {
+				t.Errorf("want the chart rendered for %s, got %v", version, err)
+			}
+			if want := "chart requires kubeVersion"; !takes && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("want a refusal of %s with %q, got %v", version, want, err)
+			}
+		})
+	}
+}
 
 // Values that agree are rendered: the refusals of TestSchemaRefuses are about contradictions only.
 func TestChartAcceptsValuesThatAgree(t *testing.T) {
@@ -224,6 +249,7 @@ func TestChartAcceptsValuesThatAgree(t *testing.T) {
 		// The function may be none of the first rule.
 		early + "nodeConfig: {devices: [{match: {types: [vf]}}, {match: {types: [gpu]}, policy: bound}]}",
 		strings.Replace(early, "earlyBinding: true", "earlyBinding: false", 1),
+		"kai: {countGPUs: true}\nadmission: {tenants: {schedulerName: kai-scheduler}}\n" + strings.Replace(sharedWithOther, "true", "false", 1),
 	} {
 		t.Run(values, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
 
@@ -60,9 +60,9 @@ func TestStatusOfUnsortedParameters(t *testing.T) {
 		resourceac.AllocatedDeviceStatus().WithDriver(driver).WithPool("worker-1").WithDevice("gpu-0")))
 	_, err = claims.ApplyStatus(t.Context(), want, metav1.ApplyOptions{FieldManager: driver, Force: true})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "status.allocation") {
-		t.Errorf("the API server answers %v: does claimstatus.Write still have to merge?", err)
+		t.Errorf("the API server answers %v: does kube.WriteClaimStatus still have to merge?", err)
 	}
-	if err := claimstatus.Write(t.Context(), claims, driver, want, reads(claims, "unsorted")); err != nil {
+	if err := kube.WriteClaimStatus(t.Context(), claims, driver, want, reads(claims, "unsorted")); err != nil {
 		t.Fatal(err)
 	}
 	after, err := claims.Get(t.Context(), "unsorted", metav1.GetOptions{})
@@ -76,14 +76,14 @@ func TestStatusOfUnsortedParameters(t *testing.T) {
 	}
 }
 
-func reads(claims resourceclient.ResourceClaimInterface, name string) claimstatus.Read {
+func reads(claims resourceclient.ResourceClaimInterface, name string) kube.ReadClaim {
 	return func(ctx context.Context) (*resourcev1.ResourceClaim, error) {
 		return claims.Get(ctx, name, metav1.GetOptions{})
 	}
 }
 
 // unapplied are claims whose status can't be applied.
-type unapplied struct{ claimstatus.Claims }
+type unapplied struct{ kube.Claims }
 
 func (unapplied) ApplyStatus(
 	_ context.Context, c *resourceac.ResourceClaimApplyConfiguration, _ metav1.ApplyOptions,
@@ -102,7 +102,7 @@ func mergesStatus(t *testing.T, plugin *kubernetes.Clientset, ns, name, pool str
 	want := resourceac.ResourceClaim(name, ns).WithUID(before.UID).WithStatus(resourceac.ResourceClaimStatus().WithDevices(
 		resourceac.AllocatedDeviceStatus().WithDriver(driver).WithPool(pool).WithDevice("gpu-0000-01-00-0").WithConditions(
 			metaac.Condition().WithType("Merged").WithStatus(metav1.ConditionTrue).WithReason("Test").WithMessage("").WithLastTransitionTime(metav1.Now()))))
-	if err := claimstatus.Write(t.Context(), unapplied{claims}, driver, want, reads(claims, name)); err != nil {
+	if err := kube.WriteClaimStatus(t.Context(), unapplied{claims}, driver, want, reads(claims, name)); err != nil {
 		t.Fatal(err)
 	}
 	after, err := claims.Get(t.Context(), name, metav1.GetOptions{})

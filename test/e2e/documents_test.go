@@ -17,6 +17,7 @@ func TestDocumentsRender(t *testing.T) {
 		"README.md":                    {"kind: DaemonSet", "name: kata-vfio-bootstrap"},
 		"deploy/guides/hgx.md":         {"kind: DaemonSet", "vlan: 100"},
 		"deploy/guides/k3s-desktop.md": {"kind: DaemonSet"},
+		"deploy/guides/rke2-crio.md":   {"kind: DaemonSet"},
 		"deploy/guides/mixed-fleet.md": {"name: kata-vfio-plugin-hgx", "name: kata-vfio-bootstrap-mi300", "name: kata-vfio-plugin-flex"},
 	} {
 		installed := false

@@ -21,7 +21,7 @@ import (
 const counting = "kai: {countGPUs: true}"
 
 // publishFleet has the plugin of a node publish the slices of a config, which the node owns, and returns them.
-func publishFleet(t *testing.T, p *controlplane.ControlPlane, name string, node *publish.Node) []*resourcev1.ResourceSlice {
+func publishFleet(t *testing.T, p *controlplane.ControlPlane, name string, node *publish.Node, quarantined ...string) []*resourcev1.ResourceSlice {
 	t.Helper()
 	addFitNode(t, p, name)
 	keepReady(t, p, name)
@@ -31,6 +31,9 @@ func publishFleet(t *testing.T, p *controlplane.ControlPlane, name string, node 
 	}
 	var all []*resourcev1.ResourceSlice
 	for _, s := range fleet.Slices(publish.Pools(node), name, name) {
+		for _, address := range quarantined {
+			quarantine(s, address)
+		}
 		s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: owner.UID}}
 		all = append(all, published(t, p, pluginOn(t, p, name).ResourceV1().ResourceSlices(), s))
 	}

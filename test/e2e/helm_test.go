@@ -69,6 +69,12 @@ func helmInput(t *testing.T, input io.Reader, args ...string) (string, error) {
 // template renders the chart with values, a YAML text, as helm does where it sees no cluster.
 func template(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
+	return templateFrom(t, chart, values, args...)
+}
+
+// templateFrom is template of a chart that is elsewhere.
+func templateFrom(t *testing.T, chart, values string, args ...string) (string, error) {
+	t.Helper()
 	all := []string{"template", release, chart, "--namespace", system, "--kube-version", kubernetesVersion(), "--values", "-"}
 	return helmInput(t, strings.NewReader(values), append(all, args...)...)
 }

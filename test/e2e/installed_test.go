@@ -37,6 +37,12 @@ func installed(t *testing.T) *controlplane.ControlPlane {
 // install has helm install the chart with its default values.
 func install(t *testing.T, p *controlplane.ControlPlane) error {
 	t.Helper()
+	return installFrom(t, p, chart)
+}
+
+// installFrom is install of a chart that is elsewhere.
+func installFrom(t *testing.T, p *controlplane.ControlPlane, chart string) error {
+	t.Helper()
 	config, err := p.KubeconfigFile(controlplane.Admin(), "")
 	if err == nil {
 		_, err = helm(t, "install", release, chart, "--namespace", system, "--kubeconfig", config)

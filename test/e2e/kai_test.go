@@ -49,15 +49,20 @@ func TestKAI(t *testing.T) {
 	}
 	t.Cleanup(k.Stop)
 	c := &kaiCluster{t: t, plane: p, admin: client(t, p, controlplane.Admin()), kai: k}
-	publishFleet(t, p, kaiPlain, fleet.Node(kaiPlain, 2, nil))
+	publishFleet(t, p, kaiPlain, fleet.Node(kaiPlain, 2, nil), quarantinedGPU)
 	t.Run("VF", c.testVF)
 	t.Run("ClaimHasNoFinalizer", c.testNoFinalizer)
+	t.Run("NamedClaimStaysAllocated", c.testNamedStays) // with the finalizer, from the second pod on
 	t.Run("PolicySetsTheFinalizer", c.testFinalizer)
 	t.Run("GPUWithoutACountWaits", c.testUncounted)
 	countGPUs(t, p)
-	awaitCount(t, c.admin, kaiPlain, fleet.Rails)
+	awaitCount(t, c.admin, kaiPlain, fleet.Rails-1) // without the one in quarantine
 	t.Run("CountedGPU", c.testCounted)
+	c.testGangs(t)
+	t.Run("NamedClaimNeedsTheQueueLabel", c.testNamedLabel)
 	t.Run("LimitOfAQueue", c.testLimit)
+	t.Run("AliasPassesTheLimit", c.testAlias)
+	t.Run("TaintedGPUIsGiven", c.testTainted)
 	publishFleet(t, p, kaiPairs, fleet.Node(kaiPairs, 2, &v1alpha1.NodeConfig{Pairing: v1alpha1.PairingSwitch}))
 	awaitCount(t, c.admin, kaiPairs, fleet.Rails)
 	t.Run("PairWaits", c.testPair)
@@ -195,6 +200,7 @@ func (c *kaiCluster) testFinalizer(t *testing.T) {
 func (c *kaiCluster) testUncounted(t *testing.T) {
 	ns := c.run(t, "", "uncounted", "gpu."+driver, kai.AnyQueue)
 	c.waits(t, ns, "uncounted", "has GPU resources", "KAI allocates GPUs that nothing counts, and kai.countGPUs is not needed")
+	c.drop(t, ns)
 }
 
 func (c *kaiCluster) testCounted(t *testing.T) {
@@ -202,6 +208,7 @@ func (c *kaiCluster) testCounted(t *testing.T) {
 	if got := c.bound(t, ns, "counted").Status.Allocation.Devices.Results; len(got) != 1 || got[0].Driver != driver {
 		t.Errorf("it has %+v, want one GPU of ours", got)
 	}
+	c.drop(t, ns)
 }
 
 // testLimit: of three pods in a queue with a limit of two GPUs, two get one.

@@ -76,7 +76,9 @@ func asExpected(what string, want, got []string) error {
 	if slices.Equal(want, got) {
 		return nil
 	}
-	return fmt.Errorf("of %s the audit finds\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	// The differences are last: the summary of a run shows an error's end.
+	return fmt.Errorf("of %s the audit finds\n%s\nwant\n%s\nmissing: %q, too many: %q", what, strings.Join(got, "\n"), strings.Join(want, "\n"),
+		without(want, got), without(got, want))
 }
 
 func (s *site) auditFindsStray(ctx context.Context, clean []string) error {

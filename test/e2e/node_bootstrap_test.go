@@ -67,7 +67,7 @@ func (s *site) keptFit(ctx context.Context) error {
 	if _, err := s.output(ctx, "echo options vfio_pci disable_denylist=Y >"+modprobeFile); err != nil {
 		return err
 	}
-	if err := errors.Join(s.awaitOutcome(ctx, "changes needed"), s.wantDrift(ctx)); err != nil {
+	if err := errors.Join(s.awaitOutcome(ctx, "changes needed"), s.wantDrift(ctx), s.driftIsShown(ctx, modprobeFile)); err != nil {
 		return err
 	}
 	if err := s.installBootstrap(ctx, "Always"); err != nil {

@@ -24,7 +24,7 @@ import (
 // documents are what the documents tell people to run: a platform engineer who installs, a developer with a first pod, and
 // somebody on call.
 type documents struct {
-	install, firstPod, runbook, podDoesNotStart, unhealthy, checkFails []docs.Step
+	install, firstPod, runbook, podDoesNotStart, unhealthy, checkFails, drifted []docs.Step
 	// labels and undrain are commands in the runbook's tables.
 	label, undrain string
 }
@@ -39,6 +39,7 @@ func readDocuments(t *testing.T) documents {
 		podDoesNotStart: docs.Steps(t, runbook, "Pod does not start"),
 		unhealthy:       docs.Steps(t, runbook, "Device is unhealthy")[:1],
 		checkFails:      docs.Steps(t, runbook, "Audit check fails"),
+		drifted:         docs.Steps(t, runbook, "Node has drifted")[:1],
 		label:           inline(t, docs.Section(t, runbook, "Plugin is down"), "kubectl label node"),
 		undrain:         inline(t, docs.Section(t, runbook, "Pod does not start"), "on kata-vfio-plugin undrain"),
 	}
@@ -122,8 +123,11 @@ func (r *reader) run(ctx context.Context, script string) (string, error) {
 	if err := process.Run(cmd); err != nil {
 		return "", fmt.Errorf("run as the document says: %w\n%s\n%s", err, script, out.String())
 	}
-	return out.String(), nil
+	return reflectorLog.ReplaceAllString(out.String(), ""), nil
 }
+
+// reflectorLog is what client-go logs in kubectl wait if a watch ends just when the condition is met.
+var reflectorLog = regexp.MustCompile(`(?m)^[IWE]\d{4} \S+ +\d+ reflector\.go:.*\n`)
 
 // follow runs steps, and compares each output that the document shows.
 func (r *reader) follow(ctx context.Context, steps []docs.Step) (string, error) {
@@ -233,7 +237,7 @@ func (s *site) installsAsDocumented(ctx context.Context, values string) error {
 // nodeLabel is what the chart's DaemonSets select nodes by.
 const nodeLabel = "kata-vfio.dev/node"
 
-// followsRunbook produces two symptoms of the runbook, and fixes them with its commands.
+// followsRunbook looks around as somebody on call does, produces two symptoms of the runbook, and fixes them with its commands.
 func followsRunbook(ctx context.Context, s *site) error {
 	r, err := newReader(ctx, s, s.reading, "")
 	if err != nil {
@@ -243,7 +247,7 @@ func followsRunbook(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.pluginIsDown(ctx, r, commandsOf(top)), s.podDoesNotStart(ctx, r, commandsOf(top)))
+	return errors.Join(s.showsStatus(ctx, r, "kubectl kata-vfio status --wait --timeout 1m", s.isWell()), s.pluginIsDown(ctx, r, commandsOf(top)), s.podDoesNotStart(ctx, r, commandsOf(top)))
 }
 
 // pluginIsDown: the node has no label.
@@ -282,7 +286,7 @@ func (s *site) podDoesNotStart(ctx context.Context, r *reader, top string) error
 	}
 	err = s.apply(ctx, tenant, templates+vmPod("waits", gpuOfTemplate))
 	if err == nil {
-		err = s.explained(ctx, r, top)
+		err = errors.Join(s.explained(ctx, r, top), s.dumpsCluster(ctx, r))
 	}
 	_, fixErr := r.run(ctx, top+undrain.String())
 	if err = errors.Join(err, fixErr); err != nil {

@@ -119,7 +119,7 @@ func podHasGPU(ctx context.Context, s *site) error {
 	if display < 0 || len(report.Displays) != 1 || report.Displays[0].Address != report.Functions[display].Address {
 		return fmt.Errorf("the VM has no working display: %+v", report)
 	}
-	if err := s.checkMetrics(ctx); err != nil {
+	if err := errors.Join(s.checkMetrics(ctx), s.checkMetadata(ctx, "one", topology.GPU0)); err != nil {
 		return err
 	}
 	if now, err := s.driversNow(ctx); err != nil || !strings.Contains(now, topology.GPU0+" vfio-pci") {

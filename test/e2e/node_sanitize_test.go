@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,15 +38,24 @@ func sanitizesBetweenTenants(ctx context.Context, s *site) error {
 	return errors.Join(err, s.clear(after), s.awaitSanitized(after))
 }
 
+// stageLimit is for a stage: its pod starts on the node, and may run for its time limit.
+const stageLimit = nodeLimit + stageSeconds*time.Second
+
+// stageSeconds is the time limit of the profile.
+const stageSeconds = 300
+
 // awaitSanitized waits until no device waits for a stage, and none is left.
 func (s *site) awaitSanitized(ctx context.Context) error {
-	err := s.until(ctx, "no device waits for a stage", nodeLimit, func(ctx context.Context) error {
+	err := s.until(ctx, "no device waits for a stage", stageLimit, func(ctx context.Context) error {
 		marks, err := s.output(ctx, "ls /var/lib/kata-vfio/journal/unsanitized; true")
 		if err == nil && marks != "" {
 			err = fmt.Errorf("%s has a mark", marks)
 		}
 		return err
 	})
+	if err != nil {
+		err = fmt.Errorf("%w; the stages are\n%s", err, s.stages(ctx)) // before they end
+	}
 	return errors.Join(err, s.awaitNoStage(ctx))
 }
 
@@ -62,7 +72,7 @@ func (s *site) sanitizerSettings(ctx context.Context) ([]string, error) {
 	args := strings.Join(append([]string{"sanitized"}, strings.Fields(ids)...), ",")
 	const profile, rule = "sanitizers.profiles.answers.", "nodeConfig.devices[1]."
 	return []string{
-		profile + "image=" + image, profile + "command={/container}", profile + "args={" + args + "}", profile + "timeoutSeconds=300",
+		profile + "image=" + image, profile + "command={/container}", profile + "args={" + args + "}", profile + "timeoutSeconds=" + strconv.Itoa(stageSeconds),
 		profile + "privileged=true", rule + "name=sanitized", rule + "match.types={gpu}", rule + "match.addresses={" + topology.GPU0 + "}",
 		rule + "sanitize.profile=answers",
 	}, nil
@@ -87,17 +97,19 @@ func (s *site) takeTurnsWithStage(ctx context.Context) error {
 		return err
 	}
 	released := time.Now()
-	if err := s.awaitRunningIn(ctx, trusted, nodeLimit, "second"); err != nil {
+	if err := s.awaitRunningIn(ctx, trusted, stageLimit, "second"); err != nil {
 		return fmt.Errorf("%w; the stages are\n%s", err, s.stages(ctx))
 	}
 	s.log("the first pod was gone after %.1fs, and the second ran %.1fs later, with a stage between", released.Sub(begin).Seconds(), time.Since(released).Seconds())
 	return errors.Join(s.claimIsSanitized(ctx), s.ledgerHasStage(ctx), s.awaitNoStage(ctx))
 }
 
-// stages lists the pods and claims of stages, for errors.
+// stages lists the pods and claims of stages, with what became of them and when, and the controller's log, for errors.
 func (s *site) stages(ctx context.Context) string {
-	out, _ := s.plane.Kubectl(ctx, "get", "pods,resourceclaims", "--namespace", stageNamespace, "-o", "yaml")
-	return string(out)
+	objects, _ := s.plane.Kubectl(ctx, "get", "pods,resourceclaims", "--namespace", stageNamespace, "-o", "yaml")
+	events, _ := s.plane.Kubectl(ctx, "get", "events", "--namespace", stageNamespace)
+	log, _ := s.plane.Kubectl(ctx, "logs", "deployment/kata-vfio-controller", "--namespace", system, "--tail=30")
+	return fmt.Sprintf("%s\n%s\n%s", objects, events, log)
 }
 
 // claimIsSanitized checks that the second claim says that its device was sanitized.

@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
 	"github.com/kata-vfio/kata-vfio/test/vendordriver"
@@ -82,13 +83,17 @@ func containersAndVMsShareGPU(ctx context.Context, s *site) error {
 const sharedGPU = topology.GPU3
 
 // controllerSettings are the chart's for what needs its controller: one shared GPU, a sanitizer for another one, and PFs that have one
-// tenant at a time.
+// tenant at a time. The older Kubernetes can't share GPUs.
 func controllerSettings(ctx context.Context, s *site) ([]string, error) {
-	sanitizer, err := s.sanitizerSettings(ctx)
-	return append(sanitizer, "sharedPool.enabled=true", "sharedPool.replicas=1", "sharedPool.drivers={"+vendordriver.Name+"}",
-		"deviceClasses.shared-gpu.enabled=true", "nodeConfig.devices[0].exclude=false", "nodeConfig.devices[0].sharedWith="+vendordriver.Name,
+	settings, err := s.sanitizerSettings(ctx)
+	settings = append(settings, "sharedPool.replicas=1",
 		"tenancy.enabled=true", "nodeConfig.devices[2].name=vfs", "nodeConfig.devices[2].match.types={vf}", "nodeConfig.devices[2].exclusive={PF}",
-		"nodeConfig.devices[3].name=others", "nodeConfig.devices[3].match.types={gpu}"), err
+		"nodeConfig.devices[3].name=others", "nodeConfig.devices[3].match.types={gpu}")
+	if !binaries.Older() {
+		settings = append(settings, "sharedPool.enabled=true", "sharedPool.drivers={"+vendordriver.Name+"}", "deviceClasses.shared-gpu.enabled=true",
+			"nodeConfig.devices[0].exclude=false", "nodeConfig.devices[0].sharedWith="+vendordriver.Name)
+	}
+	return settings, err
 }
 
 // shareGPU starts the vendor's driver, and waits until it and ours publish the GPU.

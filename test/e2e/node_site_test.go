@@ -62,7 +62,7 @@ const (
 // explain adds to an error what the node's logs end with, and the machine's loss if that is the cause.
 func (s *site) explain(err error) error {
 	var text strings.Builder
-	for _, service := range []string{"kubelet", "containerd", vendorDriver} {
+	for _, service := range []string{"kubelet", "containerd", vendorDriver, node.FabricManager} {
 		log, readErr := os.ReadFile(s.node.LogFile(service))
 		if errors.Is(readErr, fs.ErrNotExist) {
 			continue // it was never started

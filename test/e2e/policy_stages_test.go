@@ -73,7 +73,7 @@ func TestSanitizingStages(t *testing.T) {
 		_, podErr := admin.CoreV1().Pods(stagesNamespace).Get(ctx, name, metav1.GetOptions{})
 		_, claimErr := admin.ResourceV1().ResourceClaims(stagesNamespace).Get(ctx, name, metav1.GetOptions{})
 		if !apierrors.IsNotFound(podErr) || !apierrors.IsNotFound(claimErr) {
-			return fmt.Errorf("pod: %v, claim: %v", podErr, claimErr)
+			return fmt.Errorf("pod: %w, claim: %w", podErr, claimErr)
 		}
 		return nil
 	})

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 )
@@ -85,6 +86,17 @@ func TestPluginMayDoItsWork(t *testing.T) {
 		if err := (&dra.Gate{Client: onA, NodeName: a, Handlers: []string{v1alpha1.DefaultHandler}}).Admit(t.Context(), req); err != nil {
 			t.Error(err)
 		}
+	})
+	t.Run("and says nothing of another node's health", func(t *testing.T) {
+		slices := pluginOn(t, p, b).ResourceV1().ResourceSlices()
+		list, err := slices.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver + ",spec.nodeName=" + a})
+		if err != nil || len(list.Items) == 0 {
+			t.Fatalf("%d slices: %v", len(list.Items), err)
+		}
+		other := &list.Items[0]
+		other.Annotations = map[string]string{model.AnnotationHealth: `{"nri": true}`}
+		_, err = slices.Update(t.Context(), other, metav1.UpdateOptions{})
+		wantRefused(t, err, "of its own node only")
 	})
 	t.Run("of reporting to claims and pods", func(t *testing.T) { reports(t, onA, admin, a, ns, "pod-a") })
 	t.Run("of reporting to a claim whose status can't be applied", func(t *testing.T) { mergesStatus(t, onA, ns, "pod-a", a) })

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	eventsv1 "k8s.io/api/events/v1"
@@ -21,6 +23,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
+	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	service "github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
@@ -53,6 +60,46 @@ func publishes(t *testing.T, plugin, admin *kubernetes.Clientset, node string) {
 			}
 			return nil
 		})
+		if len(want) == 1 {
+			saysHealth(t, plugin, node)
+		}
+		if len(want) > 0 {
+			wantHealth(t, admin, node) // also after the slice has changed
+		}
+	}
+}
+
+// saysHealth has the plugin say how its node is.
+func saysHealth(t *testing.T, plugin *kubernetes.Clientset, node string) {
+	t.Helper()
+	w := service.HealthWatch{
+		Node: node, Slices: plugin.ResourceV1().ResourceSlices(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now,
+		Source: &service.HealthSource{
+			NRI: func() bool { return true }, Refuses: func() *plan.NotReady { return nil }, Bootstrap: neverVerified{},
+			Hanging: func() []service.Hanging { return nil }, Claims: metrics.New(plugintest.NoRecords{}, nothingStuck), Disks: journal.Reserves{},
+		},
+	}
+	w.Look(t.Context())
+}
+
+// neverVerified is a node that bootstrap never looked at.
+type neverVerified struct{}
+
+func (neverVerified) Read() (*state.Record, error) { return nil, fs.ErrNotExist }
+
+// wantHealth checks that the node's slice says how the node is.
+func wantHealth(t *testing.T, admin *kubernetes.Clientset, node string) {
+	t.Helper()
+	list, err := admin.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver + ",spec.nodeName=" + node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c model.Cluster
+	for i := range list.Items {
+		c.Add(&list.Items[i])
+	}
+	if h := c.Health(node); h == nil || !h.NRI {
+		t.Errorf("the node's health is %+v, want one with NRI, in %d slices", h, len(list.Items))
 	}
 }
 

@@ -121,8 +121,8 @@ func (l lossesByUID) Note(uid, why string) { l[uid] = why }
 // scriptedFacts decides over the devices of a scripted node. It implements [dra.PublishedNode].
 type scriptedFacts struct{ node *scripted }
 
-func (f scriptedFacts) PlanNode(snap *device.Snapshot) (plan.Node, error) {
-	return f.node.claims.PlanNode(snap)
+func (f scriptedFacts) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
+	return f.node.claims.PlanNode(ctx, snap)
 }
 func (scriptedFacts) Failing(pci.Address) []rule.Failure          { return nil }
 func (scriptedFacts) Drains(*device.Snapshot) []maintain.Draining { return nil }

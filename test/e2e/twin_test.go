@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	model "github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/controller"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/test/contend"
@@ -45,13 +46,14 @@ func TestSharedGPUs(t *testing.T) {
 	t.Run("RandomSchedules", func(t *testing.T) { checkSchedules(t, p) })
 }
 
-// applyController applies what the chart has for the controller with some values, except for its pods.
+// applyController applies what the chart has for the controller with some values, except for its pods: with the view of DeviceClasses,
+// if the values have it on.
 func applyController(t *testing.T, p *controlplane.ControlPlane, values string, args ...string) {
 	t.Helper()
 	var texts []string
 	for _, o := range render(t, values, args...).objects {
 		if o.GetName() == controller.Name && slices.Contains([]string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}, o.GetKind()) ||
-			o.GetKind() == "DeviceClass" && o.GetName() == "shared-gpu."+driver {
+			o.GetKind() == "DeviceClass" && o.GetName() == "shared-gpu."+driver || o.GetName() == model.ClassesConfigMap {
 			text, err := o.MarshalJSON()
 			if err != nil {
 				t.Fatal(err)

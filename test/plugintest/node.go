@@ -116,8 +116,8 @@ type Facts struct {
 }
 
 // PlanNode implements [dra.PublishedNode].
-func (f *Facts) PlanNode(snap *device.Snapshot) (plan.Node, error) {
-	known, err := f.node.Claims.PlanNode(snap)
+func (f *Facts) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
+	known, err := f.node.Claims.PlanNode(ctx, snap)
 	if f.Selects != nil {
 		known.Selection = nodeconfig.Select(f.Selects, snap)
 	}
@@ -231,7 +231,7 @@ func Allocated(uid string, devices ...string) *resourceapi.ResourceClaim {
 	}
 	for i, name := range devices {
 		request, class := "gpu"+strings.Repeat("-more", i), "gpu.kata-vfio.dev"
-		if strings.Contains(name, "vf-") {
+		if strings.Contains(name, "vf-") && !strings.HasPrefix(name, "gpuvf-") {
 			class = "vf.kata-vfio.dev"
 			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, FromClass(request, Untagged))
 		}

@@ -54,7 +54,7 @@ type Manifest struct {
 	// Ledger says which parts of the node's ledger are left out; nil if none is, or if the node has no ledger.
 	Ledger *LedgerCopy `json:"ledger,omitempty"`
 	// RuleFiles have the organization's own rules whose settings are in the archive.
-	RuleFiles []rule.RuleFile `json:"ruleFiles,omitempty"`
+	RuleFiles []rule.File `json:"ruleFiles,omitempty"`
 	// Lists are the names in the directories that were listed.
 	Lists map[string][]string `json:"lists"`
 	// Known are files that existed, but whose content was not read. They are empty in the archive.
@@ -107,6 +107,7 @@ func opNames() []string { return []string{"open", "read", "list", "link", "stat"
 func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Before the manifest, whose lists have the names of processes too.
 	r.censor()
 	compressed := gzip.NewWriter(w)
 	out := &writer{tar: tar.NewWriter(compressed)}
@@ -234,6 +235,7 @@ func (w *writer) file(name string, data []byte, e *entry) error {
 
 // header returns a file's header, with its owner and mode on the node.
 func (w *writer) header(name string, kind byte, e *entry) *tar.Header {
+	// Paths below /sys/devices can be longer than the older formats of tar allow.
 	h := &tar.Header{Typeflag: kind, Name: name, Mode: 0o600, ModTime: w.time, Format: tar.FormatPAX}
 	if kind == tar.TypeDir {
 		h.Mode = 0o700

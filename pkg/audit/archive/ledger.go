@@ -45,8 +45,8 @@ func (c *LedgerCopy) String() string {
 	case c.LeftOut == 0:
 		return ""
 	}
-	return fmt.Sprintf("the archive leaves out the oldest %d of the ledger's %d segments (%d MiB): it has only the hashes of %d of the first events",
-		c.LeftOut, c.Segments, c.Bytes>>20, c.Events)
+	return fmt.Sprintf("the archive leaves out the oldest %d of the ledger's %s (%d MiB): it has only the hashes of the first %s",
+		c.LeftOut, output.Count(c.Segments, "segment"), c.Bytes>>20, output.Count(int(c.Events), "event"))
 }
 
 // Ledger copies the node's ledger: as many of the newest segments as fit into limit bytes, and the hashes of the events
@@ -62,6 +62,7 @@ func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error)
 	// an archive's reader could do either.
 	_, _ = seen.ReadAtMost(path.Join(ledger.DefaultDir, ledger.PublicKeyFile), maxWide)
 	l := &ledgerFiles{r: r, room: min(limit, maxTotal/2), kept: map[string][]byte{}}
+	// Segments are named in the order of their events: the newest have the first claim to the room.
 	for _, name := range slices.Backward(names) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("copy the ledger: %w", err)
@@ -103,6 +104,7 @@ func (l *ledgerFiles) add(name string) {
 	}
 	if hasEvents(name) {
 		l.copy.Segments++
+		// A quarter of the room is left for the hashes of the segments that do not fit.
 		if l.copy.LeftOut > 0 || int64(len(data)) > min(l.room*3/4, maxFile) {
 			name, data = l.leaveOut(name, data)
 		}

@@ -81,9 +81,10 @@ func unpack(r io.Reader, dir string) (*Tree, error) {
 	defer func() { _ = root.Close() }()
 	u := &unpacker{root: root, dir: root, dirName: "."}
 	defer func() { u.leave() }()
+	// One limit for the file, and one for its content: gzip can pack 1,000 bytes into one.
 	compressed, err := gzip.NewReader(io.LimitReader(r, maxArchive))
 	if err != nil {
-		return nil, fmt.Errorf("it is not a gzip file: %w", err)
+		return nil, fmt.Errorf("it is not an archive of `kata-vfio-audit collect`, which is a gzip file: %w", err)
 	}
 	u.tar = tar.NewReader(io.LimitReader(compressed, maxStream))
 	if err := u.readManifest(); err != nil {
@@ -217,6 +218,7 @@ func (u *unpacker) readFile(h *tar.Header) error {
 			return fmt.Errorf("link %.128q leads to a path that is too long", h.Name)
 		}
 		u.answers.links[name] = h.Linkname
+		// It may lead anywhere: the copy is read through os.Root, which does not leave the directory.
 		return u.root.Symlink(h.Linkname, name)
 	case tar.TypeReg:
 		u.answers.content[name] = !u.known[name]
@@ -257,6 +259,7 @@ func (u *unpacker) content(name string, size int64) error {
 	if err != nil {
 		return err
 	}
+	// With O_EXCL, neither a second file of the name nor a link that the archive put there is opened.
 	file, err := dir.OpenFile(path.Base(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/archive"
@@ -68,6 +70,18 @@ func TestWideCopiesFunctionsBehindLinks(t *testing.T) {
 	for _, f := range tree.Manifest.Failures {
 		if filepath.Dir(f.Path) == function {
 			t.Errorf("%s %s failed: the directory's list says it", f.Op, f.Path)
+		}
+	}
+}
+
+// TestWideHasTheFilesOfALocalSite: udev and sysctl read /run and /usr/local/lib, too.
+func TestWideHasTheFilesOfALocalSite(t *testing.T) {
+	for _, name := range []string{
+		"etc/udev/rules.d/9.rules", "run/udev/rules.d/9.rules", "usr/local/lib/udev/rules.d/9.rules", "usr/lib/udev/rules.d/9-vfio.rules",
+		"etc/sysctl.d/9.conf", "run/sysctl.d/9.conf", "usr/local/lib/sysctl.d/9.conf", "usr/lib/sysctl.d/9.conf",
+	} {
+		if !slices.ContainsFunc(archive.Patterns(), func(pattern string) bool { ok, err := path.Match(pattern, name); return ok && err == nil }) {
+			t.Errorf("no pattern matches %s, want one", name)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func metBefore(n *facts.Node, d *plan.DomainState) Answer {
 	text := fmt.Sprintf("the exclusive domain %s had two tenants: claim %s got %s at %s, while claim %s had %s", d.Domain, claimWords(m.Second), m.Second.Device.Address,
 		m.Since(), claimWords(m.First), m.First.Device.Address)
 	if len(met) > 1 {
-		text += fmt.Sprintf("; and %d more times", len(met)-1)
+		text += "; and " + count(len(met)-1, "more time")
 	}
 	_, from := n.Ledger()
 	from.Value = fmt.Sprintf("events %v and %v", m.First.Events, m.Second.Events)

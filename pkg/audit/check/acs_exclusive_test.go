@@ -267,7 +267,7 @@ func TestLastTenantKeepsItsDomain(t *testing.T) {
 			if f.State != tt.want {
 				t.Fatalf("%s: %s, want %s", f.State, f.Text, tt.want)
 			}
-			if !slices.ContainsFunc(f.Evidence, func(e finding.Evidence) bool { return strings.Contains(e.Value, "not sanitized since") }) {
+			if !slices.ContainsFunc(f.Evidence, func(e rule.Evidence) bool { return strings.Contains(e.Value, "not sanitized since") }) {
 				t.Errorf("no evidence of the mark: %+v", f.Evidence)
 			}
 		})

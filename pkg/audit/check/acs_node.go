@@ -31,7 +31,7 @@ func sharedDomainChecks() []Check {
 // takes nothing from a tenant's isolation.
 func noArgumentAgainstACS(n *facts.Node) Answer {
 	concerned := map[pci.Address]bool{}
-	found := argument{"pci", func(value string) string {
+	found := argument{"pci", func(value string, _ []string) string {
 		var texts []string
 		for _, c := range isolation.ACSChanges(value) {
 			reached := concernedBy(n, &c)
@@ -164,7 +164,7 @@ func nodeACSChecks() []Check {
 		{ID: "ACS-012", Judge: nothingPluggedIn},
 		{ID: "ACS-013", Judge: thunderboltConfined},
 		{ID: "ACS-015", Judge: noFatalErrors},
-		{ID: "ACS-016", Judge: noPanicOnNMI},
+		ofSettings("ACS-016"),
 		{ID: "ACS-018", Judge: idleMastersNothing},
 		{ID: "ACS-017", Judge: acsDrift},
 	}
@@ -260,27 +260,6 @@ func noFatalErrors(n *facts.Node) Answer {
 		return nil
 	})
 	return conclude(found, counted, "function", "the kernel counts no errors of assigned functions", one(itself))
-}
-
-func noPanicOnNMI(n *facts.Node) Answer {
-	var seen []facts.Fact
-	// On x86, the error of a device can arrive as an NMI (pci_serr_error and io_check_error in arch/x86/kernel/nmi.c).
-	found := over([]string{"panic_on_io_nmi", "unknown_nmi_panic", "panic_on_unrecovered_nmi"}, func(name string) Answer {
-		switch setting := n.Read("proc/sys/kernel/" + name); {
-		case setting.Status == facts.Absent: // of x86 alone
-		case !setting.OK():
-			return unknown("kernel."+name, setting)
-		case setting.Value != "0":
-			return fail(fmt.Sprintf("kernel.%s is %s", name, setting.Value), setting)
-		default:
-			seen = append(seen, setting)
-		}
-		return nil
-	})
-	if len(seen) == 0 {
-		return found.or(notApplicable("the architecture lacks these settings"))
-	}
-	return found.or(pass("errors don't cause a panic", seen...))
 }
 
 const commandMaster = 0x0004 // PCI_COMMAND_MASTER

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -19,6 +20,7 @@ func coverage(said Answer) Answer {
 	asked, silent, why := map[string]bool{}, map[string]bool{}, causes{}
 	for i := range said {
 		f := &said[i]
+		// The greater of two severities is the milder one.
 		if f.Severity.Compare(rule.High) > 0 {
 			continue
 		}
@@ -33,9 +35,9 @@ func coverage(said Answer) Answer {
 	case len(all) == 0:
 		return notApplicable("no other check ran")
 	case len(without) == 0:
-		return pass(fmt.Sprintf("all %d checks of severity High or worse have an answer", len(all)), listed(all, "answered"))
+		return pass(count(len(all), "check")+" of severity High or worse, all with an answer", listed(all, "answered"))
 	}
-	text := fmt.Sprintf("%d of %d checks of severity High or worse have no answer: %s", len(without), len(all), strings.Join(without[:min(len(without), maxRules)], ", "))
+	text := fmt.Sprintf("%d of %s of severity High or worse %s no answer: %s", len(without), count(len(all), "check"), output.Plural(len(without), "has", "have"), strings.Join(without[:min(len(without), maxRules)], ", "))
 	if more := len(without) - maxRules; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
@@ -39,8 +39,8 @@ func nowhere(path string) facts.Fact {
 	return facts.Fact{Path: path, Status: facts.Absent, How: "list"}
 }
 
-func evidence(seen []facts.Fact) []finding.Evidence {
-	var all []finding.Evidence
+func evidence(seen []facts.Fact) []rule.Evidence {
+	var all []rule.Evidence
 	for _, f := range seen {
 		all = append(all, f.Evidence())
 	}

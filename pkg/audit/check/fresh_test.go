@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -146,6 +147,42 @@ func TestSwitchesBehindConnectXFunctionsAreAFabric(t *testing.T) {
 			if f.ID == "GPU-001" && f.State != want {
 				t.Errorf("%q: %s: %s, want %s", vpd, f.State, f.Text, want)
 			}
+		}
+	}
+}
+
+// TestPartitionsOfManagedSwitches: GPU-002 and GPU-021 judge such a board's partitions, too.
+func TestPartitionsOfManagedSwitches(t *testing.T) {
+	for _, c := range []struct {
+		name, id string
+		state    finding.State
+		joined   bool
+	}{
+		{"its own partition", "GPU-002", finding.Pass, false},
+		{"joined with a free GPU", "GPU-002", finding.Fail, true},
+		{"each is a claim's", "GPU-021", finding.Pass, false},
+	} {
+		tree := blackwell("\x82\x10\x00Nvidia ConnectX-7\x90\x20\x00VA\x06SW_MNG\x00")(t)
+		tree.AddRootPort(0x70)
+		free := sysfstest.GPU(pci.Address{Bus: 0x70})
+		free.Device = 0x2901
+		tree.Add(free)
+		tree.Devices = map[string]pci.Address{"held": {Bus: 0x50}, "free": free.Address}
+		tree.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=1\n")
+		tree.Give("t1", "train", tree.Devices["held"])
+		putMap(tree, "held", "free")
+		putState(tree, &fabric.State{Partitions: fabric.List{partition(1, c.joined, 1, 2), partition(8, !c.joined, 1)}})
+		found := false
+		for _, f := range audit(t, tree).Findings {
+			if f.ID == c.id {
+				found = true
+				if f.State != c.state {
+					t.Errorf("%s: %s is %s: %s, want %s", c.name, c.id, f.State, f.Text, c.state)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: no finding %s", c.name, c.id)
 		}
 	}
 }

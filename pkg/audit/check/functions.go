@@ -29,8 +29,13 @@ func onVFIODriver(f *device.Function) bool { return device.IsVFIO(f.Driver) }
 
 // assignable returns the functions that tenants hold or can get.
 func assignable(n *facts.Node) []*device.Function {
-	return slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
+	return slices.Clone(facts.Memo(n, assignableFunctions{}, func() []*device.Function { // of which most rules ask
+		return slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
+	}))
 }
+
+// assignableFunctions is the key of what assignable keeps.
+type assignableFunctions struct{}
 
 // noneAssignable is why rules about assignable functions don't apply.
 const noneAssignable = "the node has no assignable function"
@@ -136,11 +141,11 @@ func reasonFinding(f *device.Function, r *rule.Verdict) finding.Finding {
 		made.Device = new(f.Address)
 	}
 	for _, e := range r.Evidence {
-		seen := facts.Fact{Path: e.Path, Value: e.Value, How: "read"}
+		e.How = "read"
 		if path.Base(e.Path) == "config" {
-			seen.How, seen.Needs = "config", facts.OfConfigSpace
+			e.How, e.Needs = "config", facts.OfConfigSpace
 		}
-		made.Evidence = append(made.Evidence, seen.Evidence())
+		made.Evidence = append(made.Evidence, e)
 	}
 	return made
 }

@@ -18,7 +18,7 @@ import (
 // gpuChecks returns the checks of group GPU: links between GPUs that bypass the IOMMU, shared GPUs, and the
 // device nodes that containers get.
 func gpuChecks() []Check {
-	return slices.Concat(fabricChecks(), partitionChecks(), fabricManagerChecks(), sharedChecks(), gpuNodeChecks())
+	return slices.Concat(fabricChecks(), partitionChecks(), fabricManagerChecks(), sharedChecks(), sliceChecks(), gpuNodeChecks())
 }
 
 // sharedChecks are about other links between GPUs, and about divided GPUs.
@@ -189,6 +189,7 @@ func gpuNodeChecks() []Check {
 
 // sameBARs compares GPUs of the same vendor, device and subsystem.
 func sameBARs(n *facts.Node) Answer {
+	// A VF has the BARs that its PF's SR-IOV capability says, and a function that does not answer shows none.
 	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.VF != nil || f.ConfigDead })
 	models := byModel(gpus, func(f *device.Function) string {
 		return fmt.Sprintf("%s:%s %s:%s", f.Vendor, f.Device, f.SubVendor, f.SubDevice)
@@ -296,7 +297,3 @@ func assignableDisplays(n *facts.Node) []*device.Function {
 		return base != pci.BaseDisplay && base != pci.BaseAccelerator || f.BootVGA && !n.IsPublished(f.Address)
 	})
 }
-
-// switchManagement is in the VPD of a ConnectX function that manages the NVSwitches of B200 and B300, which
-// have no function of their own on the PCI bus.
-const switchManagement = "SW_MNG"

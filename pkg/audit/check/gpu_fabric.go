@@ -11,8 +11,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-const fmGuide = "NVIDIA Fabric Manager User Guide"
-
 // fabricChecks are about NVSwitches.
 func fabricChecks() []Check {
 	return []Check{
@@ -25,7 +23,7 @@ func fabricChecks() []Check {
 // switchedBoard is a board of NVIDIA GPUs with the NVSwitches between them.
 type switchedBoard struct {
 	gpus, switches []pci.Address
-	// hidden are functions that may be NVSwitches, and whose VPD can't be read.
+	// hidden are functions that may manage NVSwitches, and whose vital product data can't be read.
 	hidden []facts.Fact
 }
 
@@ -40,39 +38,16 @@ func (b *switchedBoard) missing() Answer {
 func newFabric(n *facts.Node) switchedBoard {
 	var b switchedBoard
 	for i := range n.Snapshot.Functions {
-		f := &n.Snapshot.Functions[i]
-		switch {
-		case f.Vendor != pci.VendorNVIDIA:
-		case f.Class.Sub() == pci.ClassOtherBridge:
+		switch f := &n.Snapshot.Functions[i]; {
+		case f.IsNVSwitch():
 			b.switches = append(b.switches, f.Address)
-		case f.Type == device.GPU && f.Class.Sub() == pci.Class3D: // a card with a monitor has no NVLink to switches
+		case f.MayManageSwitches() != "":
+			b.hidden = append(b.hidden, n.ProductData(f))
+		case f.Vendor == pci.VendorNVIDIA && f.Type == device.GPU && f.Class.Sub() == pci.Class3D: // a card with a monitor has no NVLink to switches
 			b.gpus = append(b.gpus, f.Address)
 		}
 	}
-	b.addManaged(n)
 	return b
-}
-
-// addManaged adds the NVSwitches that ConnectX functions manage. It reads the VPD of no others, because the device
-// takes time for each word of it.
-func (b *switchedBoard) addManaged(n *facts.Node) {
-	if !slices.ContainsFunc(functionsAt(n, b.gpus), func(f *device.Function) bool { return switchesAreManaged(f.Device) }) {
-		return
-	}
-	for _, f := range functionsWhere(n, func(f *device.Function) bool { return f.Vendor == pci.VendorMellanox && f.VF == nil }) {
-		switch vpd := n.VPD(f.Address); {
-		case strings.Contains(vpd.Value, switchManagement):
-			b.switches = append(b.switches, f.Address)
-		case !vpd.Known():
-			b.hidden = append(b.hidden, vpd)
-		}
-	}
-}
-
-// switchesAreManaged reports whether the GPU's model has its NVSwitches behind ConnectX functions: GB100 (B100, B200)
-// and GB110 (B300), by pci.ids.
-func switchesAreManaged(id pci.ID) bool {
-	return 0x2900 <= id && id <= 0x29ff || 0x3180 <= id && id <= 0x31ff
 }
 
 // owner returns the one tenant that has all GPUs of the board; empty if there is none.
@@ -98,9 +73,10 @@ func fabricPartitioned(n *facts.Node) Answer {
 	switch {
 	// The mode does not matter while every GPU that can be reached is the tenant's own.
 	case owner != "":
-		return pass(fmt.Sprintf("all %d GPUs belong to %s", len(b.gpus), owner), line)
+		return pass(fmt.Sprintf("all GPUs (%d) belong to %s", len(b.gpus), owner), line)
 	case !config.OK():
 		return unknown("how the fabric is partitioned (Fabric Manager may run in its own VM or container)", config).reaching(b.gpus...)
+	// The models Shared NVSwitch and vGPU (NVIDIA Fabric Manager User Guide).
 	case mode == "1", mode == "2":
 		return pass("FABRIC_MODE="+mode+": partitions separate GPUs", line)
 	}

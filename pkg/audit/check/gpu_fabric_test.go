@@ -1,10 +1,12 @@
 package check_test
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
@@ -60,6 +62,9 @@ func fabricManagerFaults() []fault {
 		}},
 		{rule: "GPU-020", about: "another version", board: board.Fabric, plant: func(t *board.Tree) { versions(t, "570.133.20", "570.133.20", "580.65.06") }},
 		{rule: "GPU-020", about: "the last start counts", board: board.Fabric, state: finding.Pass, plant: func(t *board.Tree) { versions(t, "580.65.06", "570.133.20", "580.65.06") }},
+		{rule: "GPU-020", about: "the last start of a long log counts", board: board.Fabric, state: finding.Pass, plant: func(t *board.Tree) {
+			versions(t, "580.65.06", "570.133.20", strings.Repeat(" ", 5<<20), "580.65.06")
+		}},
 		{rule: "GPU-020", about: "no driver", board: board.Fabric, state: finding.NotApplicable, plant: config("")},
 		{rule: "GPU-020", about: "no start in the log", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) { versions(t, "580.65.06") }},
 	}
@@ -83,6 +88,20 @@ func partitionFaults() []fault {
 			putState(t, &fabric.State{Partitions: partitions})
 		}
 	}
+	// The same map in the node config, and another one that bootstrap captured.
+	mapped := func(captured []string, partitions ...fabric.Partition) func(*board.Tree) {
+		return func(t *board.Tree) {
+			if captured != nil {
+				putMap(t, captured...)
+			}
+			putState(t, &fabric.State{Partitions: partitions})
+			config := "apiVersion: resource.kata-vfio.dev/v1alpha1\nkind: NodeConfig\ndevices: [{match: {types: [gpu, vf]}}]\nfabric:\n  modules:\n"
+			for i, name := range []string{"gpu3", "gpu0", "gpu2", "gpu1"} {
+				config += fmt.Sprintf("  - {module: %d, address: %q}\n", i+1, t.Devices[name])
+			}
+			t.Put("etc/kata-vfio/node.yaml", config)
+		}
+	}
 	// The modules of the map: gpu0 is module 2, gpu1 is 4, gpu2 is 3, and gpu3 is 1.
 	pair, other, single, free := partition(1, true, 2, 4), partition(2, true, 1, 3), partition(7, true, 3), partition(8, true, 1)
 	off := func(p fabric.Partition) fabric.Partition {
@@ -103,6 +122,15 @@ func partitionFaults() []fault {
 		{rule: "GPU-002", about: "no map", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) {
 			putState(t, &fabric.State{Partitions: fabric.List{partition(0, true, 1, 2, 3, 4)}})
 		}},
+		{rule: "GPU-002", about: "the node config's map", board: board.Fabric, state: finding.Pass, plant: mapped(nil, pair, single, off(free))},
+		{rule: "GPU-002", about: "joined with a free GPU, by the node config's map", board: board.Fabric, plant: mapped(nil, pair, other, off(free))},
+		{rule: "GPU-002", about: "the node config's map before the captured one", board: board.Fabric, state: finding.Pass, plant: mapped([]string{"gpu0", "gpu2", "gpu1", "gpu3"}, pair, single, off(free))},
+		{rule: "GPU-002", about: "a captured map of other GPUs", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) {
+			listed(pair, single, off(free))(t)
+			putJSON(t, fabric.MapFile, &fabric.Map{Places: []fabric.Place{{Module: 1, Address: pci.Address{Bus: 0xfe}}}})
+		}},
+		{rule: "GPU-021", about: "nobody's partition, by the node config's map", board: board.Fabric, plant: mapped(nil, pair, single, free)},
+		{rule: "GPU-021", about: "each is a claim's, by the node config's map", board: board.Fabric, state: finding.Pass, plant: mapped(nil, pair, single, off(free))},
 		{rule: "GPU-002", about: "a file that is damaged", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) { t.Put(fabric.StateFile, "{") }},
 		{rule: "GPU-021", about: "nobody's partition", board: board.Fabric, plant: listed(pair, single, free)},
 		{rule: "GPU-021", about: "each is a claim's", board: board.Fabric, state: finding.Pass, plant: listed(pair, single, off(free))},

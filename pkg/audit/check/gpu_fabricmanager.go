@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
@@ -144,19 +145,17 @@ func fabricStateIsRoots(n *facts.Node) Answer {
 	return pass("only root writes to the directory of "+file, line)
 }
 
-const driverVersion = "sys/module/nvidia/version"
-
 // runningFabricManager is what Fabric Manager logs when it starts.
-var runningFabricManager = regexp.MustCompile(`Fabric Manager version (\d+(?:\.\d+)+) is running`) //nolint:gochecknoglobals // a constant that Go can't write as one
+var runningFabricManager = regexp.MustCompile(`Fabric Manager version (\d+(?:\.\d+)+) is running`)
 
 func fabricVersionIsDrivers(n *facts.Node) Answer {
 	config, none := sharedFabric(n)
 	if none != nil {
 		return none
 	}
-	driver := n.Read(driverVersion)
+	driver := n.Read(fabric.VersionFile)
 	name, _ := fabricSetting(config, "LOG_FILE_NAME")
-	log := n.Read(cmp.Or(name, "/var/log/fabricmanager.log"))
+	log := n.ReadTail(cmp.Or(name, "/var/log/fabricmanager.log"))
 	starts := runningFabricManager.FindAllStringSubmatch(log.Value, -1)
 	log.Value = ""
 	switch {
@@ -167,6 +166,7 @@ func fabricVersionIsDrivers(n *facts.Node) Answer {
 	case len(starts) == 0:
 		return say(finding.Manual, "Fabric Manager's log does not show its version: compare it with the driver's, "+driver.Value, []facts.Fact{driver, log})
 	}
+	// By default the log is continued over restarts (LOG_APPEND_TO_LOG).
 	last := starts[len(starts)-1]
 	log.Value = last[0]
 	if last[1] != strings.TrimSpace(driver.Value) {

@@ -30,7 +30,7 @@ type activePartitions struct {
 // readPartitions returns the active partitions as Fabric Manager listed them to the plugin last. Without them, why says what
 // is missing.
 func readPartitions(n *facts.Node) (active activePartitions, why string) {
-	state, mapped := n.FabricState(), n.FabricMap()
+	state, mapped := n.FabricState(), n.BoardMap()
 	active.seen = []facts.Fact{state.Fact, mapped.Fact}
 	switch {
 	case state.Fact.Status == facts.Absent:
@@ -39,6 +39,8 @@ func readPartitions(n *facts.Node) (active activePartitions, why string) {
 		return active, "the file of the active partitions can't be read"
 	case state.Value.Away != "":
 		return active, "Fabric Manager could not be asked: " + state.Value.Away
+	case !mapped.Fact.Known():
+		return active, "the map of modules is of no use: " + mapped.Fact.Err
 	}
 	board, err := fabric.NewBoard(state.Value.Partitions, mapped.Value)
 	if err != nil {
@@ -89,7 +91,7 @@ func oddNumber(rec *journal.Record, gpus []pci.Address) Answer {
 	if len(gpus)&(len(gpus)-1) == 0 {
 		return nil
 	}
-	return fail(fmt.Sprintf("claim %s has %d GPUs, which match no partition", rec.Plan.Claim, len(gpus)), stateFact(rec))
+	return fail(fmt.Sprintf("claim %s has %s, which no partition has", rec.Plan.Claim, count(len(gpus), "GPU")), stateFact(rec))
 }
 
 // wrong fails for a GPU of a claim whose partition is not of the claim's GPUs alone.

@@ -91,6 +91,32 @@ func gpuFaults() []fault {
 }
 
 // addVGPU adds a GPU for vGPUs, and returns a VF that is one.
+// giveSlice adds an Intel GPU with VFs, and gives one to a tenant, with its bounds as the record and as the kernel has them.
+func giveSlice(t *board.Tree, recorded, now string) {
+	pf, vfs := t.AddXeHost(0x91, 2)
+	rec := t.Give("t3", "a", vfs[1])
+	fn, _ := rec.Plan.Function(vfs[1])
+	for _, name := range []string{plan.XeExecQuantum, plan.XePreemptTimeout} {
+		if recorded != "" {
+			fn.Settings = append(fn.Settings, plan.Setting{Provider: plan.ProviderXe, Name: name, Want: recorded, Applied: recorded, Found: "0"})
+		}
+		t.Put("sys/bus/pci/devices/"+pf.String()+"/"+sysfstest.XeValue(2, name), "20\n")
+	}
+	t.Put("sys/bus/pci/devices/"+pf.String()+"/"+sysfstest.XeValue(2, plan.XeExecQuantum), now+"\n")
+	t.Save(rec)
+}
+
+func sliceFaults() []fault {
+	return []fault{
+		{rule: "GPU-022", about: "no bound, as the class accepts", board: board.Server, plant: func(t *board.Tree) { giveSlice(t, "", "0") }},
+		{rule: "GPU-022", about: "the bound was removed", board: board.Server, plant: func(t *board.Tree) { giveSlice(t, "20", "0") }},
+		{rule: "GPU-022", about: "the bound was changed", board: board.Server, plant: func(t *board.Tree) { giveSlice(t, "20", "4000") }},
+		{rule: "GPU-022", about: "as the claim set it", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) { giveSlice(t, "20", "20") }},
+		{rule: "GPU-022", about: "as an operator set it", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) { giveSlice(t, "", "20") }},
+		{rule: "GPU-022", about: "free VFs", board: board.Server, state: finding.NotApplicable, plant: func(t *board.Tree) { t.AddXeHost(0x91, 2) }},
+	}
+}
+
 func addVGPU(t *board.Tree) pci.Address {
 	_, vfs := t.AddVGPUHost(0x81, 2, sysfstest.VGPUType{ID: 1428, Name: "NVIDIA H200X-70C", GiB: 70, Max: 2})
 	t.Put("sys/bus/pci/devices/"+vfs[0].String()+"/nvidia/current_vgpu_type", "1428\n")

@@ -27,7 +27,7 @@ func cpuChecks() []Check {
 		{ID: "HOST-005", Judge: noOptOut},
 		{ID: "HOST-006", Judge: noSharedCore},
 		{ID: "HOST-007", Judge: kvmGuards},
-		{ID: "HOST-008", Judge: notNested},
+		ofSettings("HOST-008"),
 		{ID: "HOST-010", Judge: oneMicrocode},
 		{ID: "HOST-017", Judge: nearMemory},
 	}
@@ -133,16 +133,6 @@ func kvmGuards(n *facts.Node) Answer {
 		return notApplicable("KVM is not loaded, or this CPU needs neither", pages.Running)
 	}
 	return pass("in force where needed", flush.Running, pages.Running)
-}
-
-// notNested judges the module that is loaded: options of the other one have no effect on this CPU.
-func notNested(n *facts.Node) Answer {
-	for _, module := range []string{"kvm_intel", "kvm_amd"} {
-		if n.Parameter(module, "nested").Running.Status != facts.Absent {
-			return parameter{module, "nested", []string{"0", "N"}, "nested virtualization is on", ""}.judge(n)
-		}
-	}
-	return notApplicable("neither kvm_intel nor kvm_amd is loaded")
 }
 
 func oneMicrocode(n *facts.Node) Answer {

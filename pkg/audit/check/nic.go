@@ -15,8 +15,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-const showVFs = "ip -d link show dev <PF's interface>"
-
 // nicChecks returns the checks of group NIC: the traffic that a tenant's VF may send, and the owner of its PF. The
 // settings that a PF imposes come from netlink, in the node's network namespace.
 func nicChecks() []Check {
@@ -187,6 +185,7 @@ func vlan() vfSetting {
 		if s.VLAN == nil {
 			return nil
 		}
+		// VLAN 0 means that the PF puts the VF in none (ip-link(8)).
 		return new(s.VLAN.ID != 0)
 	}}
 }
@@ -254,6 +253,7 @@ func bounded(n *facts.Node) Answer {
 		switch {
 		case v.settings.Rate == nil:
 			return unreported("rates")
+		// 0 means that there is no limit (ip-link(8): max_tx_rate).
 		case v.settings.Rate.Max == 0:
 			return v.failed("has no transmit limit beside other tenants' VFs", "max_tx_rate <Mbit/s>")
 		}

@@ -49,7 +49,7 @@ func ledgerVerifies(n *facts.Node) Answer {
 	case r == nil:
 		return unknown("whether the ledger was altered", dir, journal)
 	case r.OK():
-		return pass(fmt.Sprintf("%d events with a valid chain, tree and signatures", r.Size), dir)
+		return pass(count(int(r.Size), "event")+" with a valid chain, tree and signatures", dir)
 	}
 	var found Answer
 	for i := range r.Problems[:min(len(r.Problems), maxProblems)] {
@@ -89,7 +89,7 @@ func anchored(n *facts.Node) Answer {
 	case r == nil || r.Signed == "":
 		return unknown("the last checkpoint", dir)
 	}
-	text := fmt.Sprintf("the node signed the last checkpoint, of %d events, but can't tell whether a copy is off the node", r.Size)
+	text := "the node signed the last checkpoint, of " + count(int(r.Size), "event") + ", but can't tell whether a copy is off the node"
 	return say(finding.Manual, text, []facts.Fact{
 		{Path: dir.Path, Value: ledger.OneLine(r.Signed), How: dir.How},
 		{Path: dir.Path + "/" + ledger.PublicKeyFile, Value: r.Key, How: "read"},

@@ -14,7 +14,7 @@ import (
 func ownChecks(own []rule.Own) []Check {
 	checks := make([]Check, len(own))
 	for i := range own {
-		checks[i] = Check{ID: own[i].Rule.ID, Judge: ownCheck(own[i].Settings).judge}
+		checks[i] = Check{ID: own[i].Rule.ID, Judge: ownCheck(own[i].Rule.Settings).judge}
 	}
 	return checks
 }
@@ -88,11 +88,14 @@ func (s ownSetting) saying(n *facts.Node, found Answer) Answer {
 			}
 			f.Text += " " + strings.TrimSuffix(s.Name+"="+a.Value, "=")
 		}
+		if len(n.BootFiles()) == 0 {
+			f.Text += " (in this boot; no file of a boot loader was found, so that the next one is not known)"
+		}
 	})
 }
 
 // fault returns why the value of an argument is bad, or "".
-func (s ownSetting) fault(value string) string {
+func (s ownSetting) fault(value string, _ []string) string {
 	switch {
 	case s.IsForbidden(value):
 		return "is forbidden"
@@ -102,20 +105,45 @@ func (s ownSetting) fault(value string) string {
 	return "is another value"
 }
 
-// requiredArgument is an argument that the kernel's command line must have, each time with a good value.
+// requiredArgument is an argument that the kernel's command line must have, each time with a good value, in this boot and in the next.
 type requiredArgument struct{ argument }
 
 func (a requiredArgument) judge(n *facts.Node) Answer {
-	cmdline := n.Cmdline()
-	if !cmdline.OK() || len(n.RunningArguments(a.name)) > 0 {
+	cmdline, without := n.Cmdline(), n.NextBootsWithout(a.name)
+	if !cmdline.OK() {
 		return a.argument.judge(n)
 	}
+	if len(n.RunningArguments(a.name)) > 0 {
+		return a.kept(a.argument.judge(n), without)
+	}
 	found, next := fail("the kernel was booted without the argument "+a.name, cmdline), n.NextArguments(a.name)
-	switch _, bad := a.fails(next); {
+	switch _, bad := a.fails(next, nil); {
 	case len(bad) > 0:
 		return found.pending("the boot loader's files have it with another value").seen(bad...)
+	case len(next) > 0 && len(without) > 0:
+		return found.pending("set on disk, but not in " + paths(without) + ", which the boot loader reads").seen(without...)
 	case len(next) > 0:
 		return found.pending("fixed on disk, reboot pending")
 	}
 	return found
+}
+
+// kept turns a good answer into a failure if the next boot is without the argument.
+func (a requiredArgument) kept(found Answer, without []facts.Fact) Answer {
+	if len(without) == 0 || slices.ContainsFunc(found, func(f finding.Finding) bool { return f.State != finding.Pass }) {
+		return found
+	}
+	return fail("correct now, but the next boot is without the argument "+a.name+": it is not in "+paths(without), without...).
+		pending("comes with the next boot")
+}
+
+// paths names the files.
+func paths(files []facts.Fact) string {
+	var all []string
+	for _, f := range files {
+		if !slices.Contains(all, f.Path) {
+			all = append(all, f.Path)
+		}
+	}
+	return strings.Join(all, ", ")
 }

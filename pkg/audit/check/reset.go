@@ -57,6 +57,9 @@ func strongReset(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
 		v := n.Judgment(f)
 		r, weak := findReason(v.Notes, rule.WeakReset)
+		if !weak && v.Reset != nil && isolation.IsWeak(f.Vendor, f.VF != nil, v.Reset.Method) {
+			return ofVGPU(f, v.Reset)
+		}
 		if !weak {
 			return foreignReset(n, f, v.Reset)
 		}
@@ -68,6 +71,13 @@ func strongReset(n *facts.Node) Answer {
 		}
 		return Answer{said}
 	})
+}
+
+// ofVGPU leaves to a person what no public document of NVIDIA says.
+func ofVGPU(f *device.Function, r *isolation.Reset) Answer {
+	text := fmt.Sprintf("NVIDIA publishes nothing on whether the reset %s of VF %s, or the end of its vGPU, clears the memory of the vGPU", r.Method, f.Address)
+	return say(finding.Manual, text, []facts.Fact{resetMethods(f)}).
+		fix("ask NVIDIA, test with your driver that a tenant can't read what the last one left, have the VFs sanitized between tenants, or give tenants whole GPUs")
 }
 
 // foreignReset leaves a device-specific reset that is not the kernel's to a person. The kernel has none for GPUs of AMD

@@ -36,6 +36,7 @@ func methodFaults() []fault {
 			setMethods(t, "gpu0", "device_specific bus")
 			t.Put("proc/modules", "vendor_reset 118784 0 - Live 0x0 (OE)\n")
 		}},
+		{rule: "RST-002", about: "a vGPU, of whose memory no document speaks", board: board.Server, state: finding.Manual, plant: func(t *board.Tree) { t.Give("t3", "a", addVGPU(t)) }},
 		{rule: "RST-003", about: "two tenants below one bridge", board: board.Server, device: "gpu1", plant: func(t *board.Tree) {
 			rec := record(t, "t2", "serve")
 			rec.Plan.Functions = rec.Plan.Functions[:0]

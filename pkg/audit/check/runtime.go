@@ -9,12 +9,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // runtimeChecks returns the checks of group RT: what the container runtime, NRI,
 // Kata and the kubelet are set up to do keeps devices with their tenants.
 func runtimeChecks() []Check {
-	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeSharingChecks(), runtimeHardeningChecks(), runtimeGuestChecks(), []Check{qemuSpeedCheck(), containerdServesCheck()})
+	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeSharingChecks(), runtimeHardeningChecks(), runtimeGuestChecks(), runtimeTopologyChecks(), []Check{qemuSpeedCheck(), containerdServesCheck()})
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
@@ -78,7 +79,7 @@ func (a Answer) ofHandler(h *runtimes.Handler) Answer { return a.object("handler
 func eachHandler(n *facts.Node, look func(*runtimes.Handler) (Answer, bool)) Answer {
 	r := runtimes.Of(n)
 	found := damagedRuntimes(r)
-	var seen []finding.Evidence
+	var seen []rule.Evidence
 	asked := 0
 	for _, h := range r.Kata() {
 		said, ok := look(&h)
@@ -113,8 +114,8 @@ func damagedRuntimes(r *runtimes.Runtimes) Answer {
 }
 
 // onceEach drops evidence that several handlers share.
-func onceEach(all []finding.Evidence) []finding.Evidence {
-	var once []finding.Evidence
+func onceEach(all []rule.Evidence) []rule.Evidence {
+	var once []rule.Evidence
 	for _, e := range all {
 		if !slices.Contains(once, e) {
 			once = append(once, e)
@@ -132,41 +133,6 @@ func says(settings ...runtimes.Setting) []facts.Fact {
 	return seen
 }
 
-// section is a section of Kata's configuration, by its method of [runtimes.Kata].
-type section = func(*runtimes.Kata, string) runtimes.Setting
-
-func hypervisor(k *runtimes.Kata, name string) runtimes.Setting { return k.Hypervisor(name) }
-
-func shim(k *runtimes.Kata, name string) runtimes.Setting { return k.Runtime(name) }
-
-// oneSetting is the question whether one setting is bad. wrong describes the fault, with a verb for the value if it names
-// it.
-func oneSetting(of section, name, wrong string, bad func(runtimes.Setting) bool) question {
-	return func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
-		s := of(k, name)
-		switch {
-		case !bad(s):
-			return "", says(s)
-		case strings.Contains(wrong, "%"):
-			return fmt.Sprintf(wrong, s.Text()), says(s)
-		}
-		return wrong, says(s)
-	}
-}
-
-// mustBeOff, mustBeOn and mustBeEmpty are the usual cases of oneSetting.
-func mustBeOff(of section, name, wrong string) question {
-	return oneSetting(of, name, wrong, runtimes.Setting.On)
-}
-
-func mustBeOn(of section, name, wrong string) question {
-	return oneSetting(of, name, wrong, func(s runtimes.Setting) bool { return !s.On() })
-}
-
-func mustBeEmpty(of section, name, wrong string) question {
-	return oneSetting(of, name, wrong, func(s runtimes.Setting) bool { return s.Text() != "" })
-}
-
 // runtimeHandlerChecks are about containerd's and CRI-O's handlers, and how devices get into VMs.
 func runtimeHandlerChecks() []Check {
 	return []Check{
@@ -176,7 +142,7 @@ func runtimeHandlerChecks() []Check {
 		{ID: "RT-025", Judge: namedForKata},
 		{ID: "RT-004", Judge: podResources},
 		{ID: "RT-017", Judge: ofDeviceVMs(noHotPlug)},
-		{ID: "RT-018", Judge: ofDeviceVMs(oneSetting(shim, "vfio_mode", "vfio_mode is %q", func(s runtimes.Setting) bool { return s.Text() != "" && s.Text() != "guest-kernel" }))},
+		ofKataSetting("RT-018"),
 	}
 }
 
@@ -274,7 +240,7 @@ func podResources(n *facts.Node) Answer {
 	case !wants.Known():
 		return unknown("whether the socket exists after a boot", wants)
 	}
-	wants.Value = fmt.Sprintf("%d units, %s is not among them", len(units), facts.PodResourcesSocket)
+	wants.Value = count(len(units), "unit") + " without " + facts.PodResourcesSocket
 	return fail(fmt.Sprintf("the socket exists now, but %s is not enabled: after a boot it is missing until the plugin runs", facts.PodResourcesSocket), wants).pending("comes with the next boot")
 }
 

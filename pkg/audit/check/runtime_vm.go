@@ -19,9 +19,9 @@ func runtimeVMMChecks() []Check {
 		{ID: "RT-006", Judge: withVMMs(ofKata(debugConsole), "has a debug console", "agent.debug_console")},
 		{ID: "RT-007", Judge: withVMMs(ofKata(extraMonitor), "has an extra monitor", "extra-monitor.sock")},
 		{ID: "RT-008", Judge: ofDeviceVMs(debugging)},
-		{ID: "RT-015", Judge: ofKata(mustBeEmpty(hypervisor, "guest_memory_dump_path", "memory of guests that panic is dumped to %q"))},
+		ofKataSetting("RT-015"),
 		{ID: "RT-020", Judge: ofKata(factory)},
-		{ID: "RT-021", Judge: ofDeviceVMs(mustBeOff(hypervisor, "enable_vhost_user_store", "vhost-user back ends can map guest memory"))},
+		ofKataSetting("RT-021"),
 	}
 }
 
@@ -116,10 +116,10 @@ func runtimeHardeningChecks() []Check {
 	return []Check{
 		{ID: "RT-001", Judge: ofDeviceVMs(hypervisorAnnotations)},
 		{ID: "RT-009", Judge: ofKata(wholePaths)},
-		{ID: "RT-011", Judge: ofDeviceVMs(mustBeOff(hypervisor, "rootless", "its VMMs run as non-root users, who can't open VFIO nodes"))},
+		ofKataSetting("RT-011"),
 		{ID: "RT-010", Judge: ofDeviceVMs(seccomp)},
 		{ID: "RT-012", Judge: selinux},
-		{ID: "RT-016", Judge: ofDeviceVMs(mustBeOn(shim, "sandbox_cgroup_only", "VMMs are outside their pods' cgroups"))},
+		ofKataSetting("RT-016"),
 	}
 }
 
@@ -217,7 +217,7 @@ func factory(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []fa
 // runtimeGuestChecks are about the inside of the VM, and its size.
 func runtimeGuestChecks() []Check {
 	return []Check{
-		{ID: "RT-013", Judge: ofDeviceVMs(mustBeOff(shim, "disable_guest_seccomp", "guests don't apply seccomp profiles (Kata's default)"))},
+		ofKataSetting("RT-013"),
 		{ID: "RT-014", Judge: ofDeviceVMs(guestHooks)},
 		{ID: "RT-022", Judge: ofDeviceVMs(verity)},
 		{ID: "RT-023", Judge: agentPolicies},

@@ -17,37 +17,58 @@ type setting interface {
 }
 
 // kernelSettings are the rules that compare settings of the kernel with values. Checks that depend on more than the values read their rows
-// with judgeSettings, too.
+// with judgeSettings, too. Those that weaken isolation are a table of package kernelargs, because bootstrap refuses them.
 func kernelSettings() map[string][]setting {
-	const vfioLess, unsafe = "vfio-pci is not loaded, or lacks this parameter", "allow_unsafe_interrupts is on"
+	const vfioLess = "vfio-pci is not loaded, or lacks this parameter"
 	off := []string{"N"}
-	return map[string][]setting{
-		// The override works by this argument alone: a kernel that has the patch, as several distributions' have, is a stock one without it.
-		"ACS-006": {argument{"pcie_acs_override", anyValue("fakes isolation that the hardware lacks")}},
+	all := map[string][]setting{
+		// On x86, the error of a device can arrive as an NMI (pci_serr_error and io_check_error in arch/x86/kernel/nmi.c).
+		"ACS-016": {
+			sysctl{"kernel.panic_on_io_nmi", []string{"0"}},
+			sysctl{"kernel.unknown_nmi_panic", []string{"0"}},
+			sysctl{"kernel.panic_on_unrecovered_nmi", []string{"0"}},
+		},
 		"HOST-020": {
-			sysctl{"kernel.dmesg_restrict", []string{"1"}}, sysctl{"kernel.kexec_load_disabled", []string{"1"}},
+			sysctl{"kernel.dmesg_restrict", []string{"1"}},
+			sysctl{"kernel.kexec_load_disabled", []string{"1"}},
 			sysctl{"kernel.unprivileged_bpf_disabled", []string{"1", "2"}},
 		},
-		"IOM-003": {parameter{
-			"vfio", "enable_unsafe_noiommu_mode", off, "VFIO's no-IOMMU mode is on: root can use any function without an IOMMU",
-			"the kernel lacks this mode, or VFIO is not loaded",
-		}},
-		"IOM-006": {parameter{"vfio_iommu_type1", "allow_unsafe_interrupts", off, unsafe, "module vfio_iommu_type1 is not loaded"}},
-		"IOM-007": {parameter{"iommufd", "allow_unsafe_interrupts", off, unsafe, "module iommufd is not loaded"}},
-		"IOM-008": {argument{"intremap", badWords(map[string]string{
-			"off": "disables interrupt remapping", "nosid": "disables source checks of interrupts",
-		})}},
-		"IOM-011": {
-			argument{"iommu", badWords(map[string]string{"off": "disables the IOMMU", "soft": "replaces the IOMMU by bounce buffers"})},
-			argument{"intel_iommu", badWords(map[string]string{
-				"off": "disables the IOMMU", "igfx_off": "skips the integrated graphics", "tboot_noforce": "lets a measured boot skip the IOMMU",
-			})},
-			argument{"amd_iommu", badWords(map[string]string{"off": "disables the IOMMU"})},
+		"HOST-008": {
+			ofLoaded{parameter{"kvm_intel", "nested", []string{"0", "N"}, "nested virtualization is on", "kvm_intel is not loaded"}},
+			ofLoaded{parameter{"kvm_amd", "nested", []string{"0", "N"}, "nested virtualization is on", "kvm_amd is not loaded"}},
 		},
-		"VFIO-001": {parameter{"vfio_pci", "disable_denylist", off, "the denylist is disabled", vfioLess}},
 		"VFIO-002": {parameter{"vfio_pci", "enable_sriov", off, "a VM or process with a PF can create VFs", vfioLess}},
 		"VFIO-015": {parameter{"vfio_pci", "nointxmask", off, "interrupts are masked at the interrupt controller", vfioLess}},
 	}
+	addWeakenings(all)
+	return all
+}
+
+// addWeakenings adds the settings that weaken isolation to their rules, one for each name.
+func addWeakenings(all map[string][]setting) {
+	byName := map[string][]kernelargs.Weakening{}
+	for _, w := range kernelargs.Weakenings() {
+		if byName[w.Name] == nil {
+			all[w.Rule] = append(all[w.Rule], argument{w.Name, func(value string, values []string) string { return fault(byName[w.Name], value, values) }})
+		}
+		byName[w.Name] = append(byName[w.Name], w)
+	}
+	for _, w := range kernelargs.WeakeningParameters() {
+		module, name, _ := strings.Cut(strings.ReplaceAll(w.Name, "-", "_"), ".")
+		all[w.Rule] = []setting{parameter{
+			module, name, []string{"N"}, name + " is on, which " + w.Why, "module " + module + " is not loaded, or lacks this parameter",
+		}}
+	}
+}
+
+// fault returns the reason why one of an argument's values is bad, or "".
+func fault(of []kernelargs.Weakening, value string, values []string) string {
+	for i := range of {
+		if of[i].Matches(value) && !of[i].IsUndone(values) {
+			return of[i].Why
+		}
+	}
+	return ""
 }
 
 // ofSettings is the check of a rule that only compares.
@@ -109,6 +130,16 @@ func (p parameter) judge(n *facts.Node) Answer {
 		return pending(fail(p.bad, s.Running), &s, p.good...)
 	}
 	return setLater(pass(p.name+"="+s.Running.Value, s.Running), &s, p.good...)
+}
+
+// ofLoaded is a parameter of a module that counts only while the module is loaded: options of another one have no effect on this CPU.
+type ofLoaded struct{ of parameter }
+
+func (o ofLoaded) judge(n *facts.Node) Answer {
+	if s := n.Parameter(o.of.module, o.of.name); s.Running.Status == facts.Absent {
+		return notApplicable(o.of.none, s.Running)
+	}
+	return o.of.judge(n)
 }
 
 // sysctl is one of the kernel's runtime settings.
@@ -182,10 +213,11 @@ func isYes(value string) bool {
 	return on
 }
 
-// argument is a parameter of the kernel command line with bad values: bad returns the fault of one, or "".
+// argument is a parameter of the kernel command line with bad values: bad returns the fault of one, or "". values are those of the
+// running kernel, of which a later one may undo an earlier one; nil for files, which later ones may or may not follow.
 type argument struct {
 	name string
-	bad  func(value string) string
+	bad  func(value string, values []string) string
 }
 
 // judge goes by the running kernel's value. Values for later boots are shown as well, and fail if the running kernel's value is good.
@@ -194,8 +226,8 @@ func (a argument) judge(n *facts.Node) Answer {
 	if !cmdline.OK() {
 		return unknown("the kernel command line", cmdline)
 	}
-	now, lines := a.fails(n.RunningArguments(a.name))
-	next, later := a.fails(n.NextArguments(a.name))
+	now, lines := a.fails(n.RunningArguments(a.name), kernelargs.Values(cmdline.Value, a.name))
+	next, later := a.fails(n.NextArguments(a.name), nil)
 	switch {
 	case len(lines) > 0 && len(later) > 0:
 		return now.pending("also set on disk: it returns with every boot").seen(later...)
@@ -211,31 +243,14 @@ func (a argument) judge(n *facts.Node) Answer {
 }
 
 // fails names the bad values, and the lines that set them.
-func (a argument) fails(all []facts.Argument) (Answer, []facts.Fact) {
+func (a argument) fails(all []facts.Argument, values []string) (Answer, []facts.Fact) {
 	var texts []string
 	var lines []facts.Fact
 	for _, found := range all {
-		if why := a.bad(found.Value); why != "" {
+		if why := a.bad(found.Value, values); why != "" {
 			texts = append(texts, fmt.Sprintf("%s sets %s, which %s", found.Place(), strings.TrimSuffix(a.name+"="+found.Value, "="), why))
 			lines = append(lines, found.Line)
 		}
 	}
 	return fail(strings.Join(texts, "; "), lines...), lines
-}
-
-// badWords returns a judge of values that are words with commas between. The map has the fault of each bad word.
-func badWords(bad map[string]string) func(string) string {
-	return func(value string) string {
-		for word := range strings.SplitSeq(value, ",") {
-			if why := bad[word]; why != "" {
-				return why
-			}
-		}
-		return ""
-	}
-}
-
-// anyValue returns a judge that finds the same fault in every value.
-func anyValue(fault string) func(string) string {
-	return func(string) string { return fault }
 }

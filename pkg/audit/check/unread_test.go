@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
 
@@ -23,22 +24,26 @@ func TestWhyRegistersAreUnread(t *testing.T) {
 	}{
 		"one does not answer": {
 			func(t *board.Tree) { dead(t, "left") },
-			[]string{"can't tell the extended capabilities of 1 function: 0000:23:00.0 does not answer"}, false,
+			[]string{"can't tell the extended capabilities of 1 function: 0000:23:00.0 does not answer"},
+			false,
 		},
 		"two do not answer": {
 			func(t *board.Tree) { dead(t, "left"); dead(t, "right") },
-			[]string{"can't tell the extended capabilities of 2 functions: 0000:23:00.0 does not answer"}, false,
+			[]string{"can't tell the extended capabilities of 2 functions: 0000:23:00.0 does not answer"},
+			false,
 		},
 		"the reader has no privilege": {
 			func(t *board.Tree) { cut(t, "left") },
-			[]string{"can't tell the extended capabilities of 1 function: /sys/bus/pci/devices/0000:23:00.0/config: configuration space is readable in part only"}, true,
+			[]string{"can't tell the extended capabilities of 1 function: /sys/bus/pci/devices/0000:23:00.0/config: configuration space is readable in part only"},
+			true,
 		},
 		"both": {
 			func(t *board.Tree) { dead(t, "left"); cut(t, "right") },
 			[]string{
 				"can't tell the extended capabilities of 1 function: /sys/bus/pci/devices/0000:24:00.0/config: configuration space is readable in part only",
 				"can't tell the extended capabilities of 1 function: 0000:23:00.0 does not answer",
-			}, true,
+			},
+			true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +58,7 @@ func TestWhyRegistersAreUnread(t *testing.T) {
 				if f.ID == "ACS-003" {
 					texts = append(texts, f.Text)
 				}
-				needs = needs || slices.ContainsFunc(f.Evidence, func(e finding.Evidence) bool { return e.Error != "" && e.Needs == facts.OfConfigSpace })
+				needs = needs || slices.ContainsFunc(f.Evidence, func(e rule.Evidence) bool { return e.Error != "" && e.Needs == facts.OfConfigSpace })
 			}
 			slices.Sort(texts)
 			slices.Sort(tt.texts)

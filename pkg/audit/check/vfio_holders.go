@@ -13,9 +13,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// seeHolders is the command that shows which process holds which function.
-const seeHolders = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -E '^/proc|vfio|kvm-vm' | grep -B1 -E 'vfio|kvm-vm'"
-
 // vfioHolderChecks are about the processes that hold or reach devices, or are permitted to.
 func vfioHolderChecks() []Check {
 	return []Check{

@@ -17,9 +17,6 @@ import (
 // kataSandboxes is the rule that reads Kata's own state.
 const kataSandboxes = "VFIO-019"
 
-// seeSandboxes is the command that shows Kata's own state of its sandboxes.
-const seeSandboxes = "kata-vfio-audit sandboxes; ls /run/vc/sbs /run/kata"
-
 // sandboxesHaveTheirOwn compares each function of a sandbox with the claims that
 // have it. VFIO-020 reports state whose VM has ended.
 func sandboxesHaveTheirOwn(n *facts.Node) Answer {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -224,6 +226,30 @@ func udevFaults() []fault {
 		planted("iommufd, over two lines", "KERNEL==\"iommu\", \\\n  MODE:=\"0666\""),
 		planted("a broad group", `SUBSYSTEM=="vfio|vfio-dev", GROUP="users", MODE="0660"`),
 		planted("who sits at the console", `KERNEL=="vfio[0-9]*", TAG+="uaccess"`),
+		{rule: "VFIO-017", about: "until the next boot", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("run/udev/rules.d/10-vfio.rules", `SUBSYSTEM=="vfio", MODE="0666"`+"\n")
+		}},
+		{rule: "VFIO-017", about: "of a site's own package", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("usr/local/lib/udev/rules.d/10-vfio.rules", `SUBSYSTEM=="vfio", MODE="0666"`+"\n")
+		}},
+	}
+}
+
+// TestUdevRulesAreLookedForWhereUdevReadsThem: the evidence names each directory that there is.
+func TestUdevRulesAreLookedForWhereUdevReadsThem(t *testing.T) {
+	tree := board.Server(t)
+	var want []string
+	for _, dir := range []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/local/lib/udev/rules.d", "usr/lib/udev/rules.d"} {
+		tree.Put(dir+"/90-disk.rules", "SUBSYSTEM==\"block\", MODE=\"0660\"\n")
+		want = append(want, "/"+dir)
+	}
+	f := found(t, tree, "VFIO-017")
+	var got []string
+	for _, e := range f.Evidence {
+		got = append(got, e.Path)
+	}
+	if diff := cmp.Diff(want, got); f.State != finding.Pass || diff != "" {
+		t.Errorf("%s, with evidence (-want +got):\n%s", f.State, diff)
 	}
 }
 

@@ -60,11 +60,11 @@ func (s *State) Lacks(kinds []string) string {
 	return ""
 }
 
-func pass(text string, seen ...finding.Evidence) []finding.Finding {
+func pass(text string, seen ...rule.Evidence) []finding.Finding {
 	return []finding.Finding{{State: finding.Pass, Text: text, Evidence: seen}}
 }
 
-func fail(object, text string, seen ...finding.Evidence) finding.Finding {
+func fail(object, text string, seen ...rule.Evidence) finding.Finding {
 	return finding.Finding{State: finding.Fail, Object: object, Text: text, Evidence: seen}
 }
 
@@ -77,7 +77,7 @@ func notApplicable(text string) []finding.Finding {
 }
 
 // orPass returns the findings, or a pass if there are none.
-func orPass(found []finding.Finding, text string, seen ...finding.Evidence) []finding.Finding {
+func orPass(found []finding.Finding, text string, seen ...rule.Evidence) []finding.Finding {
 	if len(found) > 0 {
 		return found
 	}
@@ -85,8 +85,8 @@ func orPass(found []finding.Finding, text string, seen ...finding.Evidence) []fi
 }
 
 // saw is evidence from the API: "Pod t1/train spec.runtimeClassName".
-func saw(object, value string) finding.Evidence {
-	return finding.Evidence{Path: "api: " + object, Value: value, How: "api"}
+func saw(object, value string) rule.Evidence {
+	return rule.Evidence{Path: "api: " + object, Value: value, How: "api"}
 }
 
 // of marks findings as a tenant's.
@@ -163,6 +163,7 @@ func (o *fold) add(node string, f *finding.Finding) {
 	if !slices.Contains(o.nodes, node) {
 		o.nodes = append(o.nodes, node)
 	}
+	// The lesser of two exposures is the wider one.
 	if f.Exposure.Compare(o.finding.Exposure) < 0 {
 		o.finding.Exposure = f.Exposure
 	}

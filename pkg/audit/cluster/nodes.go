@@ -23,7 +23,6 @@ import (
 const clockSkew = fleet.ClockSkew
 
 func nodeChecks() []Check {
-	const look = "kata-vfio-audit node -o json, on the node"
 	return []Check{
 		{ID: "K8S-024", Needs: []string{"resourceslices", "nodes"}, Judge: auditedLately},
 		{ID: "K8S-025", Judge: auditsPass},
@@ -47,7 +46,7 @@ func noReports() []finding.Finding {
 	return notApplicable("no node's report was given (--node-report)")
 }
 
-func onNode(node, text string, seen ...finding.Evidence) finding.Finding {
+func onNode(node, text string, seen ...rule.Evidence) finding.Finding {
 	return fail("node "+node, "node "+node+" "+text, seen...)
 }
 
@@ -303,7 +302,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 			continue
 		}
 		ledgers++
-		anchors := s.checkpoints(r, now.Checkpoint.Origin)
+		anchors := s.checkpoints(r, now.Origin)
 		if len(anchors) == 0 {
 			f := unknown(fmt.Sprintf("nothing holds a checkpoint of node %s: Events pass away after an hour, and statuses with their claims; keep reports of it", r.Node))
 			f[0].Object = "node " + r.Node
@@ -332,7 +331,7 @@ func (s *State) checkpoints(r *fleet.NodeReport, origin string) []anchor {
 	add := func(text, from string, by time.Time) {
 		for _, a := range ledger.FindCheckpoints([]byte(text)) {
 			known := slices.ContainsFunc(all, func(o anchor) bool { return o.kept == a }) // a claim's devices have the same
-			if a.Checkpoint.Origin == origin && !known {
+			if a.Origin == origin && !known {
 				all = append(all, anchor{kept: a, from: from, by: by})
 			}
 		}
@@ -359,15 +358,15 @@ func (a *anchor) contradicts(r *fleet.NodeReport, now *ledger.Anchor) string {
 		return "reports a checkpoint that its own key has not signed"
 	}
 	if _, err := ledger.OpenCheckpoint(a.kept.Signed, v); err != nil {
-		return fmt.Sprintf("has signed %d events with another key than its ledger has now", a.kept.Checkpoint.Size)
+		return "has signed " + output.Count(int(a.kept.Size), "event") + " with another key than its ledger has now"
 	}
 	switch {
 	// A ledger only grows, so for one size there is one root.
-	case a.kept.Checkpoint.Size == now.Checkpoint.Size && a.kept.Checkpoint.Root != now.Checkpoint.Root:
-		return fmt.Sprintf("has other events now than the %d that it had signed", a.kept.Checkpoint.Size)
+	case a.kept.Size == now.Size && a.kept.Root != now.Root:
+		return "has other events now than the first " + output.Count(int(a.kept.Size), "event") + " that it had signed"
 	// A checkpoint that may be newer than the report proves nothing.
-	case a.kept.Checkpoint.Size > now.Checkpoint.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
-		return fmt.Sprintf("had signed %d events before it reported %d: the last events were cut off, or an older ledger was restored", a.kept.Checkpoint.Size, now.Checkpoint.Size)
+	case a.kept.Size > now.Size && !a.by.IsZero() && a.by.Before(r.At.Add(-clockSkew)):
+		return fmt.Sprintf("had signed %s before it reported %d: the last events were cut off, or an older ledger was restored", output.Count(int(a.kept.Size), "event"), now.Size)
 	}
 	return ""
 }

@@ -157,6 +157,15 @@ func nodeFaults() []nodeFault {
 			server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
 			*reportNamed(s, "n1") = *reportOf(t, server, "n1")
 		}},
+		{rule: "K8S-025", about: "a failure in place of what a later report can't tell", says: "node n1: node n1 has 1 failure: 1 critical; 0 unknown, 0 waived", plant: func(t *testing.T, s *world, server *board.Tree) {
+			maskNoIOMMU("", "", time.Minute)(t, s, server)
+			of := func(f finding.Finding) bool { return f.ID == "IOM-003" }
+			failed, later := reportNamed(s, "n1"), s.Reports[len(s.Reports)-1]
+			silent := failed.Findings[slices.IndexFunc(failed.Findings, of)]
+			silent.State = finding.Unknown
+			later.Findings = append(slices.DeleteFunc(later.Findings, of), silent)
+			later.Finish()
+		}},
 		{rule: "K8S-025", about: "a node that can't tell", state: finding.Unknown, says: "node n1", plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.Delete("run/kata-vfio/acs.json")
 			r := reportOf(t, server, "n1")

@@ -15,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 func policyChecks() []Check {
@@ -77,12 +78,12 @@ func (s *State) probed() []finding.Finding {
 		seen := saw("dry run: "+p.About, p.Said)
 		switch {
 		case p.Impossible != "":
-			return []finding.Finding{{State: finding.Unknown, Text: "whether the policies work can't be tried: " + p.Impossible, Evidence: []finding.Evidence{seen}}}
+			return []finding.Finding{{State: finding.Unknown, Text: "whether the policies work can't be tried: " + p.Impossible, Evidence: []rule.Evidence{seen}}}
 		case p.Untried != "":
 			found = append(found, unknown("whether the API server refuses "+p.About+" was not tried: "+p.Untried)...)
 		// Policies that refuse everything would pass all other dry runs.
 		case p.Harmless && p.Refused:
-			return []finding.Finding{{State: finding.Unknown, Text: p.Policy + " refuses even " + p.About + ", so the dry runs prove nothing", Evidence: []finding.Evidence{seen}}}
+			return []finding.Finding{{State: finding.Unknown, Text: p.Policy + " refuses even " + p.About + ", so the dry runs prove nothing", Evidence: []rule.Evidence{seen}}}
 		case !p.Harmless && !p.Refused:
 			found = append(found, fail("dry run", "the API server lets pass "+p.About, seen))
 		}
@@ -99,6 +100,7 @@ func slicePolicy(s *State) []finding.Finding {
 	}
 	for _, verb := range []string{"create", "update", "patch"} {
 		for _, g := range s.whoCan(action{verb: verb, group: "resource.k8s.io", resource: "resourceslices"}, "") {
+			// The plugin itself writes the driver's slices.
 			if g.Subject.Namespace != s.Options.Namespace {
 				found = append(found, fail(g.String(), g.String()+" may "+verb+" resourceslices, of any driver"))
 			}
@@ -225,6 +227,7 @@ func probePod(class string, change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: probeName},
 		Spec: corev1.PodSpec{
+			// A dry run stores no pod, so nothing pulls the image.
 			Containers:                   []corev1.Container{{Name: "probe", Image: "localhost/none"}},
 			ResourceClaims:               []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: new(probeName)}},
 			AutomountServiceAccountToken: new(false),

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/cli/kube/kubetest"
+	"github.com/kata-vfio/kata-vfio/pkg/kube/kubetest"
 )
 
 // class is a DeviceClass of ours that is granted to the namespaces.

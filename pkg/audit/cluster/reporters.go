@@ -80,12 +80,19 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	return r, slices.Compact(contradicts)
 }
 
-// withFailure returns a report with a failure in place of its own finding about the same object.
+// withFailure returns a report with a failure in place of its own finding about the same object. Its counts follow; passes, of which a
+// report that was read has the count alone, stay counted.
 func withFailure(r finding.Report, f *finding.Finding) finding.Report {
-	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(o finding.Finding) bool { return o.ID == f.ID && o.Object == f.Object })
-	r.Findings = append(r.Findings, *f)
 	// The copy of the report shares its maps with the original, which other checks read.
 	r.Summary.States, r.Summary.Failed = maps.Clone(r.Summary.States), maps.Clone(r.Summary.Failed)
+	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(o finding.Finding) bool {
+		replaced := o.ID == f.ID && o.Object == f.Object
+		if replaced {
+			r.Summary.States[o.State]--
+		}
+		return replaced
+	})
+	r.Findings = append(r.Findings, *f)
 	r.Summary.States[finding.Fail]++
 	r.Summary.Failed[f.Severity]++
 	r.Summary.Verdict = finding.Fail

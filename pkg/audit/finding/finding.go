@@ -97,22 +97,6 @@ func (e Exposure) Words() string {
 	return string(e)
 }
 
-// Evidence is one fact that was read.
-type Evidence struct {
-	// Path is the path on the node: "/sys/module/vfio/parameters/...". Facts that are not from a file
-	// have a word in front: "netlink: eth0 vf 3".
-	Path string `json:"path"`
-	// Value is its content, in the words of its source; long ones are cut.
-	Value string `json:"value"`
-	// How is the way of reading: read, list, link, stat, config, process, netlink,
-	// journal, ledger, api, audit.
-	How string `json:"how"`
-	// Error says why it could not be read. Needs is the privilege for reading it, even if it was
-	// read: "root", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "hostPID".
-	Error string `json:"error,omitempty"`
-	Needs string `json:"needs,omitempty"`
-}
-
 // Finding is the result of a check for one object, or for all objects that pass. Its JSON names are
 // stable for machines.
 type Finding struct {
@@ -139,8 +123,8 @@ type Finding struct {
 	// Remediation says what to do, in the same form.
 	Remediation string `json:"remediation"`
 	// Verify is a command by which a person sees the same.
-	Verify   string     `json:"verify"`
-	Evidence []Evidence `json:"evidence"`
+	Verify   string          `json:"verify"`
+	Evidence []rule.Evidence `json:"evidence"`
 	// LeftOut counts further objects of a pass, which were checked in the same way and are not in
 	// Evidence.
 	LeftOut int `json:"evidenceLeftOut,omitempty"`

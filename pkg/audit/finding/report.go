@@ -23,7 +23,7 @@ type Report struct {
 	// Exposures explain the exposures of the findings.
 	Exposures map[Exposure]string `json:"exposures,omitempty"`
 	// RuleFiles have the organization's own rules among those that were asked.
-	RuleFiles []rule.RuleFile `json:"ruleFiles,omitempty"`
+	RuleFiles []rule.File `json:"ruleFiles,omitempty"`
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
 	Summary  Summary   `json:"summary"`
@@ -241,6 +241,12 @@ func (b Basis) String() string {
 		text += " (the node's config does not count: " + b.Problem + ")"
 	}
 	return text
+}
+
+// Sentence returns the same as a sentence of its own.
+func (b Basis) Sentence() string {
+	text := b.String()
+	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
 // NodeRecords are a node's own records of the owners of its functions, for comparisons with other sources, as by

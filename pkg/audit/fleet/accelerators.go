@@ -30,31 +30,40 @@ func accelerators() []requirement {
 				},
 			}, needs: []string{string(Slices), Nodes, DaemonSets}, judge: versions,
 		},
-		{
-			entry: Requirement{
-				ID: "gpu_sharing", Level: Should,
-				Checked:  "Nothing: a VM gets whole PCI functions.",
-				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},
-			}, judge: func(*ConformanceState) observation {
-				return observation{
-					reason: "kata-vfio assigns whole functions; time slices and partitions need the GPU's driver on the node, which the VM replaces",
-					fix:    "answer N/A for these GPUs, or show another driver's nodes",
-				}
-			},
-		},
-		{
-			entry: Requirement{
-				ID: "virtualized_accelerator", Level: Should,
-				Checked:  "Nothing: a vGPU is no PCI function of its own.",
-				Commands: []Command{{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n..."}},
-			}, judge: func(*ConformanceState) observation {
-				return observation{
-					reason: "kata-vfio has no support for vGPUs (mediated devices); GPUs are passed through",
-					fix:    "answer N/A for these GPUs, or show another driver's nodes",
-				}
-			},
-		},
+		slicing("gpu_sharing"), slicing("virtualized_accelerator"),
 	}
+}
+
+// slicing is a requirement that VFs of GPUs meet. A vGPU of NVIDIA's is one, too.
+func slicing(id string) requirement {
+	return requirement{
+		entry: Requirement{
+			ID: id, Level: Should,
+			Checked: "VFs of GPUs are published, and a running pod has one in its VM. Their attribute boundary says what VFs of one GPU share.",
+			Commands: []Command{
+				{"kubectl kata-vfio devices", "NODE DEVICE ADDRESS KIND ...\n...\nworker-1 gpuvf-0000-81-00-4 0000:81:00.4 gpuvf ...\n..."},
+				{"kubectl kata-vfio claims -A", "NAMESPACE CLAIM STATE POD NODE DEVICES VM CONDITIONS ...\n...\nteam-a slice ready ... Ready,Isolated,Reset ...\n..."},
+			},
+		}, needs: []string{string(Slices), string(Claims), string(Pods)}, judge: gpuSlices,
+	}
+}
+
+func gpuSlices(s *ConformanceState) observation {
+	devices, pods := s.devices(isGPUSlice), s.holders(isGPUSlice)
+	if len(devices) == 0 {
+		return observation{
+			reason: "no node publishes VFs of GPUs: a VM gets whole GPUs",
+			fix:    "permit slices of GPUs (gpuSlices in the node config), answer N/A for these GPUs, or show another driver's nodes",
+		}
+	}
+	o := observation{evidence: []string{
+		output.Count(len(devices), "VF of a GPU", "VFs of GPUs") + " on " + output.Count(len(nodes(devices)), "node"),
+		output.Count(len(pods), "running pod") + " with a VF of a GPU: " + orNone(podNames(pods)),
+	}}
+	if len(pods) == 0 {
+		o.reason, o.fix = "no pod with a VF of a GPU runs", "start a pod with a claim of the class gpu-slice.kata-vfio.dev"
+	}
+	return o
 }
 
 // versions judges the plugins' rollout, and the versions that GPUs publish.
@@ -137,6 +146,7 @@ func nodeVersions(s *ConformanceState, names []string) []string {
 func stacks(s *ConformanceState) map[string]stack {
 	all := map[string]stack{}
 	for _, d := range s.devices(isGPU) {
+		// A node has one plugin and one Kata, which all its GPUs name. Of GPUs with different drivers, the last one's counts.
 		all[d.Node] = stack{driver: d.Driver, plugin: d.PluginVersion, kata: d.KataVersion}
 	}
 	for i := range s.Nodes {

@@ -27,11 +27,13 @@ const (
 	Deleting ClaimState = "deleting"
 	// Weakened: all is ready, and its DeviceClass waives isolation or reset.
 	Weakened ClaimState = "weakened"
+	// Unjudged: all is ready, and the claim's status lacks what would say how well it is isolated and reset.
+	Unjudged ClaimState = "unjudged"
 	Ready    ClaimState = "ready"
 )
 
 func (s ClaimState) rank() int {
-	return slices.Index([]ClaimState{Refused, Pending, Allocated, Deleting, Weakened, Ready}, s)
+	return slices.Index([]ClaimState{Refused, Pending, Allocated, Deleting, Weakened, Unjudged, Ready}, s)
 }
 
 // Claim is a claim for devices of ours. Its JSON form is stable: names are added,
@@ -163,8 +165,11 @@ func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState,
 		if !d.is(ready) {
 			return Allocated, ""
 		}
-		if !d.is(isolated) || !d.is(reset) {
+		switch {
+		case d.waives(isolated) || d.waives(reset):
 			s = Weakened
+		case s == Ready && !d.isJudged():
+			s = Unjudged
 		}
 	}
 	return s, ""
@@ -187,11 +192,14 @@ func (d *ClaimDevice) condition(kind string) *Condition {
 	return nil
 }
 
-// isJudged reports whether the status of each device says whether it is isolated and reset. A status that lacks them waives
-// nothing: the plugin may not have written them yet.
-func (c *Claim) isJudged() bool {
-	return !slices.ContainsFunc(c.Devices, func(d ClaimDevice) bool { return d.condition(isolated) == nil || d.condition(reset) == nil })
+// isJudged reports whether the device's status says whether it is isolated and reset. A status that lacks them waives nothing: the
+// plugin may not have written them yet.
+func (d *ClaimDevice) isJudged() bool {
+	return d.condition(isolated) != nil && d.condition(reset) != nil
 }
+
+// waives reports whether the status says of a kind that it is not so.
+func (d *ClaimDevice) waives(kind string) bool { return d.condition(kind) != nil && !d.is(kind) }
 
 func (d *ClaimDevice) is(kind string) bool {
 	c := d.condition(kind)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Level is the obligation of a requirement.
@@ -117,7 +118,7 @@ func (r *requirement) check() check {
 			f.State = finding.Fail
 		}
 		for _, observed := range o.evidence {
-			f.Evidence = append(f.Evidence, finding.Evidence{Value: observed})
+			f.Evidence = append(f.Evidence, rule.Evidence{Value: observed})
 		}
 		return []finding.Finding{f}
 	}}
@@ -141,6 +142,7 @@ func (r *requirement) answered(found []finding.Finding) Requirement {
 		out.Result = Shown
 	case finding.Unknown:
 		out.Fix = "run the command as a user who may list them in all namespaces"
+	default:
 	}
 	for _, e := range f.Evidence {
 		out.Evidence = append(out.Evidence, e.Value)

@@ -97,6 +97,39 @@ func TestCompletePlatform(t *testing.T) {
 	}
 }
 
+// TestSlicesOfGPUs: a VF of a GPU is a shared GPU and a virtualized accelerator, once a pod runs with it.
+func TestSlicesOfGPUs(t *testing.T) {
+	slice := resourceapi.Device{Name: "gpuvf-0000-3b-00-4", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: new("gpuvf")}}}
+	for name, c := range map[string]struct {
+		claimed bool
+		want    fleet.Result
+		reason  string
+	}{
+		"a pod has one": {claimed: true, want: fleet.Shown},
+		"no pod":        {want: fleet.NotShown, reason: "no pod with a VF of a GPU runs"},
+	} {
+		p := complete()
+		p.Fleet.Slices = append(p.Fleet.Slices, publishedSlice("worker-1/kata-vfio.dev/slices", slice))
+		if c.claimed {
+			p.Fleet.Claims = append(p.Fleet.Claims, claimOf("slice", "worker-1/kata-vfio.dev/slices", slice.Name))
+			p.Fleet.Pods = append(p.Fleet.Pods, pod("render", "slice"))
+		}
+		seen := 0
+		for _, q := range fleet.JudgeConformance(p.state(), newest()).Requirements {
+			if q.ID != "gpu_sharing" && q.ID != "virtualized_accelerator" {
+				continue
+			}
+			seen++
+			if q.Result != c.want || q.Reason != c.reason || !strings.HasPrefix(strings.Join(q.Evidence, "; "), "1 VF of a GPU on 1 node; ") {
+				t.Errorf("%s: %s: got %s (%s) with %q; want %s (%s)", name, q.ID, q.Result, q.Reason, q.Evidence, c.want, c.reason)
+			}
+		}
+		if seen != 2 {
+			t.Errorf("%s: got %d requirements, want 2", name, seen)
+		}
+	}
+}
+
 // TestEmptyCluster shows nothing, and says of each what to do. What the current profile lacks is not counted.
 func TestEmptyCluster(t *testing.T) {
 	r := fleet.JudgeConformance((&platform{Fleet: &objects{}}).state(), newest())

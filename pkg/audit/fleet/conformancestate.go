@@ -77,6 +77,9 @@ type deviceKind func(*Device) bool
 // isGPU reports whether a device is a GPU or a pair.
 func isGPU(d *Device) bool { return d.Kind == "gpu" || d.Kind == "gpu-vf" }
 
+// isGPUSlice reports whether a device is a VF of a GPU.
+func isGPUSlice(d *Device) bool { return d.Kind == "gpuvf" }
+
 // isNIC reports whether a device is a NIC's PF or VF, or a pair, with an attribute that identifies its network.
 func isNIC(d *Device) bool {
 	return (d.Kind == "pf" || d.Kind == "vf" || d.Kind == "gpu-vf") && (d.Interface != "" || d.RDMA)
@@ -112,6 +115,7 @@ func (s *ConformanceState) holders(is deviceKind) []*corev1.Pod {
 	}
 	var running []*corev1.Pod
 	for _, p := range s.users(func(c *cluster.Claim) bool { return claims[c.Name()] }) {
+		// A pod that has ended may stay in status.reservedFor until its claim's controller removes it.
 		if p.Status.Phase == corev1.PodRunning {
 			running = append(running, p)
 		}

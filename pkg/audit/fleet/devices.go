@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -59,6 +60,10 @@ type Device struct {
 	// KeptFor is the ID of the tenant that alone can get the device, if it is in an exclusive domain of that tenant; "several" if
 	// the domain has several tenants, so that none can get it.
 	KeptFor string `json:"keptFor,omitempty"`
+	// QuarantinedFor is the code of why the device is quarantined, and QuarantinedAt when its node said so; both are left out of a device
+	// that is not, and the code of one by a node with an older version.
+	QuarantinedFor string     `json:"quarantinedFor,omitempty"`
+	QuarantinedAt  *time.Time `json:"quarantinedAt,omitempty"`
 	// Health lists the published faults of the device: "dead", "link-lost".
 	Health []string `json:"health"`
 	// Failed are the checks of the audit that fail, the worst first.
@@ -87,6 +92,7 @@ func (s *State) rowDevices() {
 			row := published(s.tainted(d))
 			row.By = withheld[d]
 			row.resolve(s.Cluster.Holder(d.ID), unseen)
+			// The row keeps the device as its slice has it: tainted returned a copy, and the index below needs the pointer of the model.
 			row.published = d // by which rows are found
 			s.devices = append(s.devices, row)
 		}
@@ -113,7 +119,8 @@ func (s *State) rulesOn(d *cluster.Device) []*resourceapi.DeviceTaintRule {
 	var rules []*resourceapi.DeviceTaintRule
 	for i := range s.TaintRules {
 		r := &s.TaintRules[i]
-		if of := r.Spec.DeviceSelector; of == nil || matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name) {
+		// A rule without a selector selects no device, one with an empty selector selects all (resource.k8s.io, DeviceTaintRuleSpec).
+		if of := r.Spec.DeviceSelector; of != nil && matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name) {
 			rules = append(rules, r)
 		}
 	}
@@ -195,6 +202,12 @@ func (d *Device) addTaints() (quarantined bool) {
 		quarantined = quarantined || t.Key == publish.TaintQuarantined
 		d.Taints = append(d.Taints, taintWord(t))
 		switch {
+		case t.Key == publish.TaintQuarantined:
+			d.QuarantinedFor = t.Value
+			if t.TimeAdded != nil {
+				d.QuarantinedAt = &t.TimeAdded.Time
+			}
+			d.Health = append(d.Health, string(Quarantined))
 		case t.Key == publish.TaintNotIsolated:
 			d.NotIsolated = t.Value
 		case t.Key == v1alpha1.TaintTenant:

@@ -239,3 +239,26 @@ func TestPFOfVFByItsPool(t *testing.T) {
 		t.Errorf("PFs by device (-want +got):\n%s", diff)
 	}
 }
+
+// TestRuleWithoutSelectorTaintsNoDevice: to the scheduler, only an empty selector selects all devices.
+func TestRuleWithoutSelectorTaintsNoDevice(t *testing.T) {
+	rule := func(of *resourceapi.DeviceTaintSelector) resourceapi.DeviceTaintRule {
+		return resourceapi.DeviceTaintRule{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: of, Taint: taint("kata-vfio.dev/drain", "")}}
+	}
+	for _, c := range []struct {
+		name string
+		of   *resourceapi.DeviceTaintSelector
+		want fleet.Use
+	}{
+		{"none", nil, fleet.Free},
+		{"empty", &resourceapi.DeviceTaintSelector{}, fleet.Tainted},
+		{"of the device", &resourceapi.DeviceTaintSelector{Driver: new(driver), Pool: new("n1"), Device: new(gpu)}, fleet.Tainted},
+		{"of another pool", &resourceapi.DeviceTaintSelector{Pool: new("n2")}, fleet.Free},
+	} {
+		s := (&listed{Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}).state()
+		s.TaintRules = []resourceapi.DeviceTaintRule{rule(c.of)}
+		if got := s.Devices()[0].Use; got != c.want {
+			t.Errorf("selector %s: the device is %s, want %s", c.name, got, c.want)
+		}
+	}
+}

@@ -154,10 +154,9 @@ func claimNow(s *State, c *cluster.Claim) string {
 		return "has devices of node " + row.Node + ", which has not said that they are ready"
 	case Deleting:
 		return "is being deleted"
+	case Unjudged:
+		return "is ready on node " + row.Node + ", and its status does not say how well it is isolated"
 	case Weakened:
-		if !row.isJudged() {
-			return "is ready on node " + row.Node + ", and its status does not say how well it is isolated"
-		}
 		return "is ready on node " + row.Node + ", and its DeviceClass waives isolation or reset"
 	case Ready:
 	}

@@ -168,7 +168,7 @@ func (e *explaining) events(of, kind, namespace, name, uid string) {
 		}
 		// The plugin's notes end in a signed checkpoint, which is for programs only.
 		text, _, _ := strings.Cut(ev.Message, "; ledger ")
-		m := Moment{At: eventTime(ev), Of: of, What: "event " + ev.Reason, Text: text}
+		m := Moment{At: EventTime(ev), Of: of, What: "event " + ev.Reason, Text: text}
 		if ev.Type == corev1.EventTypeWarning {
 			m = e.trouble(m, ev.Reason)
 		}
@@ -178,9 +178,9 @@ func (e *explaining) events(of, kind, namespace, name, uid string) {
 	}
 }
 
-func eventTime(ev *corev1.Event) time.Time {
-	// Events of events.k8s.io have EventTime and Series, those of the older API FirstTimestamp and
-	// LastTimestamp.
+// EventTime returns when an Event was seen last. Events of events.k8s.io, such as the plugin's and the scheduler's, have EventTime and
+// Series, those of the older API FirstTimestamp and LastTimestamp.
+func EventTime(ev *corev1.Event) time.Time {
 	at := ev.FirstTimestamp.Time
 	for _, t := range []time.Time{ev.EventTime.Time, ev.LastTimestamp.Time, ev.CreationTimestamp.Time} {
 		if at.IsZero() || t.After(at) && !t.IsZero() {

@@ -199,7 +199,7 @@ func LatestReports(reports []*finding.Report, isNode func(string) bool) []NodeRe
 // name then.
 func FindNode(r *finding.Report, isNode func(string) bool) string {
 	if c, ok := Checkpoint(r); ok && !isNode(r.Subject.Name) {
-		if name := strings.TrimPrefix(c.Checkpoint.Origin, ledger.OriginPrefix); isNode(name) {
+		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); isNode(name) {
 			return name
 		}
 	}

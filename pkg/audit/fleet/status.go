@@ -6,9 +6,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // Labels of kata-vfio's own pods, and the values of the second.
@@ -53,6 +58,17 @@ type NodeStatus struct {
 	// Plugin is "ready", "not ready", "missing", or "unknown" if pods could not be listed. Bootstrap is the same; empty if there is none.
 	Plugin    string `json:"plugin"`
 	Bootstrap string `json:"bootstrap,omitempty"`
+	// NRI is "connected" or "disconnected" as the plugin said at Reported, "stale" if that is too long ago or there is no plugin, and empty
+	// if it says nothing, as a plugin of an earlier version.
+	NRI string `json:"nri,omitempty"`
+	// Reported is when the plugin wrote the following last, RFC 3339.
+	Reported string `json:"reported,omitempty"`
+	// Outcome is that of bootstrap's last verify, and Drift its first differences from the blueprint.
+	Outcome string          `json:"outcome,omitempty"`
+	Drift   []cluster.Drift `json:"drift,omitempty"`
+	// Alerts are the causes of alerts, and Refuses is why the node refuses all new claims.
+	Alerts  []cluster.NodeAlert `json:"alerts,omitempty"`
+	Refuses string              `json:"refuses,omitempty"`
 	// PluginVersion and KataVersion are those that the node publishes.
 	PluginVersion string `json:"pluginVersion,omitempty"`
 	KataVersion   string `json:"kataVersion,omitempty"`
@@ -61,6 +77,9 @@ type NodeStatus struct {
 	Claimed       int    `json:"claimed"`
 	// Others counts the devices that are neither, by their use: "quarantined", "tainted", "withheld".
 	Others map[Use]int `json:"others"`
+
+	// fitSince is when bootstrap's pod became ready.
+	fitSince time.Time
 }
 
 // PartStatus is the state of a DaemonSet or Deployment of kata-vfio.
@@ -76,6 +95,8 @@ func (p *PartStatus) isRolling() bool { return p.Updated < p.Desired }
 
 // Problem is something that needs attention, and what to do about it.
 type Problem struct {
+	// Code is what `kubectl kata-vfio explain` explains.
+	Code rule.Code `json:"code"`
 	// Subject is "node worker-1", "device worker-1/gpu-0000-3b-00-0", "claim team-a/train", "kata-vfio-plugin".
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
@@ -88,8 +109,8 @@ func (s *State) Status() *Status {
 	st.parts(s)
 	nodes := s.statusNodes()
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		st.Nodes = append(st.Nodes, *nodes[name])
 		st.node(s, nodes[name])
+		st.Nodes = append(st.Nodes, *nodes[name])
 	}
 	for _, d := range s.Devices() {
 		st.device(&d)
@@ -97,14 +118,15 @@ func (s *State) Status() *Status {
 	for _, c := range s.ClaimRows() {
 		if c.State == Refused {
 			name := c.Namespace + "/" + c.Name
-			st.add("claim "+name, "refused: "+c.Reason, fmt.Sprintf("`kubectl kata-vfio explain -n %s claim/%s`", c.Namespace, c.Name))
+			st.add(rule.ClaimRefused, "claim "+name, "refused: "+c.Reason, fmt.Sprintf("`kubectl kata-vfio explain -n %s claim/%s`", c.Namespace, c.Name))
 		}
 	}
 	return st
 }
 
-func (st *Status) add(subject, text, fix string) {
-	st.Problems = append(st.Problems, Problem{subject, text, fix})
+// add adds a problem. Its code is one of pkg/rule/reportcodes.go, or that of the fault.
+func (st *Status) add(code rule.Code, subject, text, fix string) {
+	st.Problems = append(st.Problems, Problem{code, subject, text, fix})
 }
 
 // parts adds the DaemonSets and Deployments.
@@ -114,7 +136,7 @@ func (st *Status) parts(s *State) {
 		p := PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedOf(d)}
 		st.part(p)
 		if p.Ready < p.Desired && !p.isRolling() { // a pod that is on no node yet is in no line of the nodes
-			st.add(d.Name, fmt.Sprintf("%d of %d nodes have no pod that is ready", p.Desired-p.Ready, p.Desired), fmt.Sprintf("`kubectl -n %s describe daemonset %s`", d.Namespace, d.Name))
+			st.add(rule.DaemonSetNotReady, d.Name, fmt.Sprintf("%d of %s %s no pod that is ready", p.Desired-p.Ready, output.Count(int(p.Desired), "node"), output.Plural(int(p.Desired-p.Ready), "has", "have")), fmt.Sprintf("`kubectl -n %s describe daemonset %s`", d.Namespace, d.Name))
 		}
 	}
 	for i := range s.Deployments {
@@ -125,7 +147,7 @@ func (st *Status) parts(s *State) {
 		}
 		st.part(PartStatus{d.Name, desired, d.Status.ReadyReplicas, d.Status.UpdatedReplicas})
 		if desired > 0 && d.Status.ReadyReplicas == 0 {
-			st.add(d.Name, "no replica is ready: pods with shared GPUs or reserved domains wait, no sanitizing stage starts, and claims of new namespaces are refused",
+			st.add(rule.DeploymentNotReady, d.Name, "no replica is ready: pods with shared GPUs or reserved domains wait, no sanitizing stage starts, and claims of new namespaces are refused",
 				fmt.Sprintf("`kubectl -n %s describe deployment %s`", d.Namespace, d.Name))
 		}
 	}
@@ -174,7 +196,11 @@ func (s *State) statusNodes() map[string]*NodeStatus {
 			n.Plugin = better(n.Plugin, readiness(p))
 		case bootstrapPart:
 			n := at(p.Spec.NodeName)
-			n.Bootstrap = better(n.Bootstrap, readiness(p))
+			state := readiness(p)
+			n.Bootstrap = better(n.Bootstrap, state)
+			if state == readyPod { // the time of a pod that is not ready says nothing of the node
+				n.fitSince = readySince(p)
+			}
 		}
 	}
 	return nodes
@@ -204,6 +230,16 @@ func readiness(p *corev1.Pod) string {
 	return notReadyPod
 }
 
+// readySince returns when a pod that is ready became so.
+func readySince(p *corev1.Pod) time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // count adds a device.
 func (n *NodeStatus) count(d *Device) {
 	n.PluginVersion, n.KataVersion = cmp.Or(n.PluginVersion, d.PluginVersion), cmp.Or(n.KataVersion, d.KataVersion)
@@ -221,10 +257,11 @@ func (n *NodeStatus) count(d *Device) {
 // node adds what is wrong on a node.
 func (st *Status) node(s *State, n *NodeStatus) {
 	if n.Plugin != readyPod && n.Plugin != unknownPod {
-		st.add("node "+n.Node, "the plugin is "+n.Plugin+s.whyNotReady(n.Node, pluginPart)+": pods with devices can't start or end", "\"Plugin is down\" in the runbook")
+		st.add(rule.PluginNotReady, "node "+n.Node, "the plugin is "+n.Plugin+s.whyNotReady(n.Node, pluginPart)+": pods with devices can't start or end", "\"Plugin is down\" in the runbook")
 	}
-	if n.Bootstrap == notReadyPod {
-		st.add("node "+n.Node, "bootstrap is not ready"+s.whyNotReady(n.Node, bootstrapPart)+": the node does not match its blueprint, or waits for a reboot", "\"Node has drifted\" in the runbook")
+	st.health(s, n)
+	if n.Bootstrap == notReadyPod && !n.drifts() {
+		st.add(rule.BootstrapNotReady, "node "+n.Node, "bootstrap is not ready"+s.whyNotReady(n.Node, bootstrapPart)+": the node does not match its blueprint, or waits for a reboot", nodeHasDrifted)
 	}
 }
 
@@ -240,7 +277,7 @@ func (s *State) whyNotReady(node, part string) string {
 				return " (" + w.Reason + ")"
 			}
 			if c.RestartCount > 0 && !c.Ready {
-				return fmt.Sprintf(" (restarted %d times)", c.RestartCount)
+				return " (" + output.Count(int(c.RestartCount), "restart") + ")"
 			}
 		}
 	}
@@ -253,8 +290,8 @@ func (st *Status) device(d *Device) {
 	explain := fmt.Sprintf("`kubectl kata-vfio explain %s/%s`", d.Node, d.Name)
 	switch {
 	case d.Use == Quarantined:
-		st.add(subject, "quarantined: it could not be proven clean after a tenant", explain)
+		st.add(rule.Quarantined, subject, "quarantined: it could not be proven clean after a tenant", explain)
 	case d.isFaulty():
-		st.add(subject, "tainted: "+strings.Join(d.taintKeys(), ", "), explain)
+		st.add(rule.DeviceTainted, subject, "tainted: "+strings.Join(d.taintKeys(), ", "), explain)
 	}
 }

@@ -134,6 +134,13 @@ func (e *entry) section(shared string, said map[string]string) ruleSection {
 			s.Lines = append(s.Lines, ruleLine{name, shown})
 		}
 	}
+	for i := range e.Settings {
+		wants := e.Settings[i].Wanted() + " (read in " + e.Settings[i].ReadIn() + ")"
+		line("Wants", wants, md(wants))
+	}
+	if len(e.Codes) > 0 {
+		s.Lines = append(s.Lines, ruleLine{"Codes", "`" + strings.Join(e.codes(), "`, `") + "`"})
+	}
 	sources := strings.Join(e.Sources, "; ")
 	line("Fix", e.Fix, md(e.Fix))
 	line("Command", e.Verify, code(e.Verify))
@@ -146,6 +153,15 @@ func (e *entry) section(shared string, said map[string]string) ruleSection {
 		line("Controls", own, md(own))
 	}
 	return s
+}
+
+// codes returns the codes for the same fault.
+func (e *entry) codes() []string {
+	words := make([]string, len(e.Codes))
+	for i, c := range e.Codes {
+		words[i] = string(c)
+	}
+	return words
 }
 
 func (g *group) writeTable(b *strings.Builder, width int) {
@@ -180,6 +196,7 @@ func controls(supports []finding.Support) string {
 			b.WriteString(", ")
 		case i > 0:
 			b.WriteString("; ")
+			// A new framework begins with its name, the first one too.
 			fallthrough
 		default:
 			b.WriteString(s.Framework + ": ")
@@ -213,6 +230,7 @@ func WriteMapping(w io.Writer, f *finding.Framework, rules []rule.Rule, format s
 				c.Rules = append(c.Rules, rules[i].ID)
 			}
 		}
+		// The copy has its own list of rules: the framework is shared by all pages.
 		controls = append(controls, c)
 	}
 	named := finding.Framework{ID: f.ID, Title: f.Title, Version: f.Version, Controls: controls}
@@ -247,95 +265,6 @@ func writeColumns(b *strings.Builder, width int, widths []int, cells ...string) 
 		b.WriteString(strings.TrimRight(first+text, " ") + "\n")
 		first = indent
 	}
-}
-
-// ExplainFormats returns the names that [WriteExplanation] knows, the default first.
-func ExplainFormats() []string { return []string{"text", "json", "yaml", "md"} }
-
-// WriteExplanation writes a rule completely: what it checks, why, how to fix a failure, and its sources. With the document
-// of a node it adds the results there, with all evidence; d is nil without a node.
-func WriteExplanation(w io.Writer, r *rule.Rule, d *Document, format string, o Options) error {
-	frameworks, err := finding.Frameworks()
-	if err != nil {
-		return err
-	}
-	e := newEntry(r, frameworks)
-	var value any = e
-	if d != nil {
-		value = struct {
-			entry
-			Subject  finding.Subject   `json:"subject"`
-			Findings []finding.Finding `json:"findings"`
-		}{e, d.Subject, d.Findings}
-	}
-	if done, err := output.Document(w, format, "explanation", value); done {
-		return err
-	}
-	if format == "md" {
-		return explainMarkdown(w, &e, d)
-	}
-	t := &table{style: tableStyle{color: o.Color, width: o.width(), wide: true}}
-	t.explain(&e)
-	if d != nil {
-		t.answers(d.visible())
-	}
-	if _, err := io.WriteString(w, t.out.String()); err != nil {
-		return fmt.Errorf("write explanation: %w", err)
-	}
-	return nil
-}
-
-func (t *table) explain(e *entry) {
-	group := e.Group
-	for _, g := range rule.Groups() {
-		if g.Letters == e.Group {
-			group = g.Title
-		}
-	}
-	t.out.WriteString(output.Paint(t.style.color, output.Bold, e.ID) + "  " + e.Title + "\n\n")
-	t.field("severity", e.Weight())
-	t.field("group", group)
-	t.field("why", e.Why)
-	t.field("fix", e.Fix)
-	t.field("by hand", "`"+e.Verify+"`")
-	t.field("from", strings.Join(e.Sources, "; "))
-	for i, s := range e.Supports {
-		name := ""
-		if i == 0 {
-			name = "supports"
-		}
-		t.field(name, fmt.Sprintf("%s %s %s (%s)", s.Name, s.Control, s.Title, s.Strength))
-	}
-}
-
-func (t *table) field(name, text string) {
-	if text != "" && text != "``" {
-		writeColumns(&t.out, t.style.width, []int{10}, name, text)
-	}
-}
-
-// answers writes a node's findings of the rule.
-func (t *table) answers(d *Document) {
-	t.title("On " + d.Subject.Label())
-	for i := range d.Findings {
-		f := &d.Findings[i]
-		t.lines("  ", "    ", fmt.Sprintf("%s: %s: %s", f.State, about(f), f.Text))
-		t.details(f)
-		if f.Remediation != "" {
-			t.advice(f)
-		}
-	}
-}
-
-func explainMarkdown(w io.Writer, e *entry, d *Document) error {
-	page := struct {
-		ruleSection
-		Node *Document
-	}{ruleSection: e.section("", map[string]string{})}
-	if d != nil {
-		page.Node = d.visible()
-	}
-	return fillIn(w, "explanation", &page)
 }
 
 // WriteProfiles writes the purpose of each profile, and the rules to which it gives another severity; format is table, json

@@ -45,6 +45,7 @@ func At(question string, h *facts.History, tenancies []*facts.PastTenancy, when 
 func answer(question string, h *facts.History, tenancies []*facts.PastTenancy, near []facts.Neighbor, ledger facts.Verification) *Evidence {
 	d := &Evidence{Question: question, Tenancies: list(tenancies), Neighbors: list(near), Refusals: []facts.Refusal{}, Ledger: ledger}
 	for _, t := range tenancies {
+		// A ledger is one node's, so that all tenancies name the same.
 		d.Node = t.Node
 	}
 	for _, r := range h.Refusals {
@@ -132,15 +133,17 @@ func (d *Evidence) verdict() string {
 	default:
 		return "what could be read of the ledger knows of no function"
 	}
-	open, unproven := 0, 0
+	ends, unproven := map[facts.End]int{}, 0
 	for _, t := range d.Tenancies {
-		if t.To == nil {
-			open++
-		} else if !t.Undone && len(t.Stays) > 0 && !t.After.Proven() {
+		ends[t.End()]++
+		if t.To != nil && !t.Undone && len(t.Stays) > 0 && !t.After.Proven() {
 			unproven++
 		}
 	}
-	text := fmt.Sprintf("%s on node %s, %d held now", output.Count(len(d.Tenancies), "tenancy", "tenancies"), d.Node, open)
+	text := fmt.Sprintf("%s on node %s, %d held now", output.Count(len(d.Tenancies), "tenancy", "tenancies"), d.Node, ends[facts.Held])
+	if n := ends[facts.Quarantined]; n > 0 {
+		text += fmt.Sprintf(", %d in quarantine", n)
+	}
 	if unproven > 0 {
 		text += fmt.Sprintf(", %d given back without a proven reset", unproven)
 	}
@@ -161,6 +164,9 @@ func (p *evidenceText) tenancy(t *facts.PastTenancy) {
 		p.line("  %s  sanitized    %s", facts.Stamp(s.Time), s.Words())
 	}
 	p.line("  %s  taken        %s", facts.Stamp(t.From), t.IsolationWords())
+	if words := t.ProvidedWords(); words != "" {
+		p.line("  %s  set          %s", blank, words)
+	}
 	for i := range t.Stays {
 		s := &t.Stays[i]
 		p.line("  %s  in a VM      %s", facts.Stamp(s.From), s.Words())

@@ -80,7 +80,7 @@ func node(t *testing.T) string {
 // ask reads the ledger and asks about a pod.
 func ask(t *testing.T, root, pod string) *report.Evidence {
 	t.Helper()
-	h, standing, err := facts.ReadHistory(os.DirFS(root), ledger.Options{})
+	h, standing, err := facts.ReadHistory(t.Context(), os.DirFS(root), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +94,15 @@ func text(t *testing.T, d *report.Evidence, format string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func TestFunctionInQuarantineIsNotHeld(t *testing.T) {
+	one := &facts.PastTenancy{Node: "n1", Quarantined: "it does not answer"}
+	d := report.About("pod t1/p", &facts.History{Tenancies: []*facts.PastTenancy{one}}, []*facts.PastTenancy{one}, facts.Verification{Sound: true})
+	got, _, _ := strings.Cut(text(t, d, "text"), "\n")
+	if want := "pod t1/p: 1 tenancy on node n1, 0 held now, 1 in quarantine"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 func TestPodsEvidence(t *testing.T) {
@@ -279,7 +288,7 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 	if near := v.Bundle.Neighbors; len(near) != 500 || near[0].Other.Claim.Namespace != "t3" || v.Bundle.NeighborsLeftOut != 21 || v.Unlisted != 0 {
 		t.Errorf("%d neighbors, %d left out, %d unlisted", len(near), v.Bundle.NeighborsLeftOut, v.Unlisted)
 	}
-	if got := text(t, v.Document(), "text"); !strings.Contains(got, "21 more tenancies of others were near, farther than these") {
+	if got := text(t, v.Document(), "text"); !strings.Contains(got, "21 more tenancies of others, farther than these") {
 		t.Error("it does not say that there were more")
 	}
 }
@@ -287,7 +296,7 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 // TestBundleSaysWhatItDoesNotList: of a claim with two functions one was asked for.
 func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	root := node(t)
-	h, standing, err := facts.ReadHistory(os.DirFS(root), ledger.Options{})
+	h, standing, err := facts.ReadHistory(t.Context(), os.DirFS(root), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +312,7 @@ func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	if err != nil || len(v.Bundle.Tenancies) != 1 || v.Unlisted != 1 {
 		t.Fatalf("%v, %+v", err, v)
 	}
-	if got := text(t, v.Document(), "text"); !strings.Contains(got, "had 1 more functions, which the bundle does not list") {
+	if got := text(t, v.Document(), "text"); !strings.Contains(got, "had 1 more function that the bundle does not list") {
 		t.Error(got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -255,10 +256,10 @@ func (v *Verified) Verification() facts.Verification {
 		s.Doubts = append(s.Doubts, "its own key verified it, which proves only that it is consistent (--key sets a key from a trusted source)")
 	}
 	if v.Unlisted > 0 {
-		s.Doubts = append(s.Doubts, fmt.Sprintf("by the same events these claims had %d more functions, which the bundle does not list: they were not asked for, or were taken off", v.Unlisted))
+		s.Doubts = append(s.Doubts, fmt.Sprintf("by the same events these claims had %s that the bundle does not list: not asked for, or taken off", output.Count(v.Unlisted, "more function")))
 	}
 	if n := v.Bundle.NeighborsLeftOut; n > 0 {
-		s.Doubts = append(s.Doubts, fmt.Sprintf("%d more tenancies of others were near, farther than these: they are not in the bundle, ask the ledger", n))
+		s.Doubts = append(s.Doubts, fmt.Sprintf("%s of others, farther than these, not in the bundle: ask the ledger", output.Count(n, "more tenancy", "more tenancies")))
 	}
 	s.Doubts = append(s.Doubts, "a bundle proves what it holds, not that nothing was left out of it")
 	return s

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const (
@@ -31,6 +32,7 @@ func (t *table) failures(g []finding.Finding) {
 	same, shown := sameAdvice(g), t.alike(g)
 	for i, like := range shown {
 		if i == shownOfRule && !t.style.wide {
+			// The count is of findings, not of groups of like ones.
 			t.more(len(slices.Concat(shown[i:]...)))
 			break
 		}
@@ -160,7 +162,7 @@ func (t *table) evidence(f *finding.Finding) {
 // leftOutWords says that a pass has more than its evidence shows.
 func leftOutWords(f *finding.Finding) string { return fmt.Sprintf("and %d more alike", f.LeftOut) }
 
-func evidenceWords(e *finding.Evidence) string {
+func evidenceWords(e *rule.Evidence) string {
 	text := e.Path
 	if e.Value != "" || e.Error == "" {
 		text += fmt.Sprintf(" = \"%s\"", e.Value)
@@ -187,6 +189,7 @@ func (t *table) unknowns(found []finding.Finding) {
 		}
 	}
 	slices.Sort(needs)
+	// Reversed, the empty need comes last: the reader first sees what can be changed.
 	slices.Reverse(needs)
 	for _, n := range needs {
 		if n == "" {

@@ -23,6 +23,12 @@ func fleetIsFiltered(b browser) {
 	if said := p.Complaints(); len(said) > 0 {
 		b.t.Errorf("complaints: %q", said)
 	}
+	if lost := eval[[]string](p, `[...document.querySelectorAll("nav a, .skip")].filter((a) => !document.querySelector(a.getAttribute("href"))).map((a) => a.outerHTML)`); len(lost) > 0 {
+		b.t.Errorf("links lead nowhere: %q", lost)
+	}
+	if n := visible(p, "nav a"); n != 3 {
+		b.t.Errorf("got %d links to the parts of the page, want 3", n)
+	}
 	for id, want := range map[string]int{"show-critical": 1, "show-high": 2, "show-unknown": 1} {
 		p.Eval(`document.getElementById("`+id+`").click()`, nil)
 		if n := visible(p, "tr.node"); n != want {
@@ -39,7 +45,7 @@ func fleetIsFiltered(b browser) {
 		b.t.Errorf("the foot of a sheet is %q, want the page's number and the nodes", foot)
 	}
 	p.Print()
-	if n := visible(p, "tr.node, .in-full, .print-choice"); n != 4 {
+	if n := visible(p, "tr.node, .in-full, .print-choice, .top, .skip"); n != 4 {
 		b.t.Errorf("paper has %d parts, want a row for each of 4 nodes and no more", n)
 	}
 	p.Eval(`document.getElementById("print-full").click()`, nil)

@@ -80,6 +80,7 @@ func (n *fleetNode) Trend() string {
 		before, now := n.Before.Failed[s], n.Now.Failed[s]
 		switch {
 		case now == before:
+		// The sum changes in the same direction as the worst severity that changes, so that it misleads nobody.
 		case cmp.Compare(sum, 0) == cmp.Compare(now, before):
 			return text + sign(now-before)
 		default:
@@ -200,7 +201,7 @@ type fleetView struct {
 
 // writePage writes a page that loads nothing and has no script. html/template escapes text from reports.
 func (f *Fleet) writePage(w io.Writer) error {
-	t, err := template.New("fleet").Parse(fleetTemplate)
+	t, err := template.New("fleet").Funcs(template.FuncMap{"plural": output.Plural}).Parse(fleetTemplate)
 	if err != nil {
 		return fmt.Errorf("parse the page's template: %w", err)
 	}

@@ -22,7 +22,7 @@ func hostileFinding() finding.Finding {
 		ID: "IOM-001", Title: "The node has an IOMMU", State: finding.Fail, Severity: rule.High, Exposure: finding.CrossTenant,
 		Device: at("0000:3b:00.0"), Devices: located("0000:3b:00.0", "0000:41:00.0"), Object: evil, Tenants: []string{evil, "=cmd()"}, Text: evil,
 		Pending: evil, Remediation: evil, Verify: evil,
-		Evidence: []finding.Evidence{{Path: "/../.." + evil, Value: evil, How: evil, Error: evil, Needs: evil}},
+		Evidence: []rule.Evidence{{Path: "/../.." + evil, Value: evil, How: evil, Error: evil, Needs: evil}},
 		Waiver:   &finding.Waiver{Rule: evil, Scope: evil, Until: evil, Reason: evil, Author: evil, Expired: true},
 	}
 }
@@ -55,7 +55,7 @@ func obeyedIn(t *testing.T, format, out string) {
 
 // TestReportMakesControlCharactersVisible also covers fields that are added later.
 func TestReportMakesControlCharactersVisible(t *testing.T) {
-	d := document([]finding.Finding{{Device: at("0000:3b:00.0"), Waiver: &finding.Waiver{}, Evidence: []finding.Evidence{{}}, Tenants: []string{""}}})
+	d := document([]finding.Finding{{Device: at("0000:3b:00.0"), Waiver: &finding.Waiver{}, Evidence: []rule.Evidence{{}}, Tenants: []string{""}}})
 	poison(reflect.ValueOf(d.Report).Elem())
 	var b bytes.Buffer
 	if err := report.Write(&b, d, "yaml", report.Options{}); err != nil {

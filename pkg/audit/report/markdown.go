@@ -42,7 +42,7 @@ func markdownWords() template.FuncMap {
 		"states": finding.States, "sameAdvice": sameAdvice, "waiver": waiverWords,
 		"about":     func(f finding.Finding) string { return about(&f) },
 		"addresses": func(f finding.Finding) []string { return addresses(&f) },
-		"evidence":  func(e finding.Evidence) string { return evidenceWords(&e) },
+		"evidence":  func(e rule.Evidence) string { return evidenceWords(&e) },
 		"leftOut":   func(f finding.Finding) string { return leftOutWords(&f) },
 	}
 }

@@ -95,6 +95,9 @@ func (v *view) parts() []link {
 	list := []link{{"verdict", "Verdict"}}
 	if v.Node != nil {
 		list = append(list, link{"topology", "Topology"})
+		if v.Node.Fabric != nil {
+			list = append(list, link{"partitions", "Partitions"})
+		}
 	}
 	list = append(list, link{"findings", "Findings"})
 	if v.Node != nil {

@@ -197,45 +197,45 @@ func rules() []rule.Rule {
 }
 
 func findings() []finding.Finding {
-	sees := func(path, value string) finding.Evidence {
-		return finding.Evidence{Path: path, Value: value, How: "read"}
+	sees := func(path, value string) rule.Evidence {
+		return rule.Evidence{Path: path, Value: value, How: "read"}
 	}
 	list := []finding.Finding{
 		{
 			ID: "ACS-009", State: finding.Fail, Exposure: finding.CrossTenant, Device: new(address("0000:12:00.0")), Devices: addresses("0000:13:00.0", "0000:14:00.0"), Tenants: []string{"team-blue", "team-red"},
 			Text:     "switch port 0000:12:00.0 does not redirect: 0000:13:00.0 of team-red and 0000:14:00.0 of team-blue reach each other below 0000:11:00.0",
-			Evidence: []finding.Evidence{{Path: "/sys/bus/pci/devices/0000:12:00.0/config", Value: "ACSCap 0x005f ACSCtl 0x0000", How: "config"}},
+			Evidence: []rule.Evidence{{Path: "/sys/bus/pci/devices/0000:12:00.0/config", Value: "ACSCap 0x005f ACSCtl 0x0000", How: "config"}},
 		},
 		{
 			ID: "ACS-009", State: finding.Fail, Exposure: finding.CrossTenant, Device: new(address("0000:12:01.0")), Devices: addresses("0000:13:00.0", "0000:14:00.0"), Tenants: []string{"team-blue", "team-red"},
 			Text:     "switch port 0000:12:01.0 does not redirect: 0000:14:00.0 of team-blue and 0000:13:00.0 of team-red reach each other below 0000:11:00.0",
-			Evidence: []finding.Evidence{{Path: "/sys/bus/pci/devices/0000:12:01.0/config", Value: "ACSCap 0x005f ACSCtl 0x0000", How: "config"}},
+			Evidence: []rule.Evidence{{Path: "/sys/bus/pci/devices/0000:12:01.0/config", Value: "ACSCap 0x005f ACSCtl 0x0000", How: "config"}},
 		},
 		{
 			ID: "IOM-017", State: finding.Fail, Exposure: finding.CrossTenant, Object: "group 64", Devices: addresses("0000:83:00.0", "0000:84:00.0"), Tenants: []string{"team-green", "team-red"},
-			Text: "team-red has 0000:83:00.0 and team-green has 0000:84:00.0, both of one group", Evidence: []finding.Evidence{{Path: "/sys/kernel/iommu_groups/64/devices", Value: "0000:83:00.0\n0000:84:00.0", How: "list"}},
+			Text: "team-red has 0000:83:00.0 and team-green has 0000:84:00.0, both of one group", Evidence: []rule.Evidence{{Path: "/sys/kernel/iommu_groups/64/devices", Value: "0000:83:00.0\n0000:84:00.0", How: "list"}},
 		},
 		{
 			ID: "RST-004", State: finding.Fail, Exposure: finding.Allocated, Device: new(address("0000:43:00.0")), Tenants: []string{"team-green"},
-			Text: "the reset after claim team-green/render is not proven: configuration space of 0000:43:00.0 differs from before the tenant", Evidence: []finding.Evidence{{Path: "/var/lib/kata-vfio/journal/render.json", Value: "bus, 212 ms", How: "journal"}},
+			Text: "the reset after claim team-green/render is not proven: configuration space of 0000:43:00.0 differs from before the tenant", Evidence: []rule.Evidence{{Path: "/var/lib/kata-vfio/journal/render.json", Value: "bus, 212 ms", How: "journal"}},
 		},
 		{
 			ID: "IOM-003", State: finding.Fail, Exposure: finding.CrossTenant, Text: "it is in order now, but /etc/modprobe.d/vfio.conf sets vfio.enable_unsafe_noiommu_mode=1 for the next boot", Pending: "comes with the next boot",
-			Evidence: []finding.Evidence{sees("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N"), sees("/etc/modprobe.d/vfio.conf", "1")},
+			Evidence: []rule.Evidence{sees("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N"), sees("/etc/modprobe.d/vfio.conf", "1")},
 		},
-		{ID: "HOST-003", State: finding.Fail, Exposure: finding.Published, Text: "lockdown is none", Evidence: []finding.Evidence{sees("/sys/kernel/security/lockdown", "[none] integrity confidentiality")}},
+		{ID: "HOST-003", State: finding.Fail, Exposure: finding.Published, Text: "lockdown is none", Evidence: []rule.Evidence{sees("/sys/kernel/security/lockdown", "[none] integrity confidentiality")}},
 		{ID: "OBS-001", State: finding.Error, Exposure: finding.Unexposed, Text: "the check said nothing"},
 		{
 			ID: "VFIO-009", State: finding.Unknown, Exposure: finding.CrossTenant, Text: "who holds the devices can't be told: /proc/4711/fd: permission denied",
-			Evidence: []finding.Evidence{{Path: "/proc/4711/fd", How: "process", Error: "permission denied", Needs: "root"}},
+			Evidence: []rule.Evidence{{Path: "/proc/4711/fd", How: "process", Error: "permission denied", Needs: "root"}},
 		},
 		{
 			ID: "NIC-004", State: finding.Waived, Exposure: finding.Allocated, Device: new(address("0000:17:00.0")), Tenants: []string{"team-red"}, Text: "spoof checking is off on VF 0 of ens16f0np0",
-			Evidence: []finding.Evidence{{Path: "netlink: ens16f0np0 vf 0", Value: "spoofchk off", How: "netlink"}},
+			Evidence: []rule.Evidence{{Path: "netlink: ens16f0np0 vf 0", Value: "spoofchk off", How: "netlink"}},
 			Waiver:   &finding.Waiver{Rule: "NIC-004", Scope: "0000:17:00.0", Until: "2027-03-31", Reason: "team-red bonds its VFs and has the PF to itself", Author: "sec@example.org"},
 		},
 		{ID: "GPU-002", State: finding.Manual, Exposure: finding.Unexposed, Text: "compare the VBIOS of 6 GPUs with the vendor's bulletins"},
-		{ID: "IOM-001", State: finding.Pass, Text: "2 IOMMU units, 83 groups", Evidence: []finding.Evidence{{Path: "/sys/class/iommu", Value: "dmar0\ndmar1", How: "list"}}},
+		{ID: "IOM-001", State: finding.Pass, Text: "2 IOMMU units, 83 groups", Evidence: []rule.Evidence{{Path: "/sys/class/iommu", Value: "dmar0\ndmar1", How: "list"}}},
 		{ID: "ACS-006", State: finding.Pass, Text: "12 ports as at boot"},
 		{ID: "RT-003", State: finding.Pass, Text: "no handler takes device annotations"},
 		{ID: "CDI-002", State: finding.NotApplicable, Text: "no CDI spec on this node"},

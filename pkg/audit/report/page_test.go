@@ -76,7 +76,7 @@ func TestEverythingIsOnThePage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Fails: 3 critical, 1 high and 1 low checks", "3 tenants with 4 claims", "ACSCap 0x005f, ACSCtl 0x0000",
-		"until 2027-03-31 by sec@example.org", "1 read needs root", "flr, registers as before (104 ms)", "bus, not proven", "Reset before (memory not checked)",
+		"until 2027-03-31 by sec@example.org", "1 read needs root", "flr, registers as before (104 ms)", "bus, not proven", "The memory of a device is not checked.",
 		"not known", "fails RST-004",
 	} {
 		if !strings.Contains(text, want) {
@@ -180,7 +180,7 @@ func hostile(text string) *report.Page {
 	for i := range p.Report.Findings {
 		f := &p.Report.Findings[i]
 		f.Text, f.Object, f.Remediation, f.Verify, f.Pending, f.Tenants = text, text, text, text, text, []string{text}
-		f.Evidence = []finding.Evidence{{Path: text, Value: text, How: text}, {Path: text, Error: text, Needs: text}}
+		f.Evidence = []rule.Evidence{{Path: text, Value: text, How: text}, {Path: text, Error: text, Needs: text}}
 		f.Waiver = &finding.Waiver{Rule: text, Scope: text, Until: text, Reason: text, Author: text}
 	}
 	return p

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // functions are the words that the templates use. The page has a part for each
@@ -36,7 +38,7 @@ func functions(inv *audit.Inventory) template.FuncMap {
 		"devices": func(f finding.Finding) []pci.Address {
 			return f.Devices[:min(len(f.Devices), maxDevices)]
 		},
-		"evidence": func(f finding.Finding) []finding.Evidence {
+		"evidence": func(f finding.Finding) []rule.Evidence {
 			return f.Evidence[:min(len(f.Evidence), maxEvidence)]
 		},
 		"more": func(all, shown int) int { return all - shown },
@@ -161,7 +163,7 @@ func gradeWord(d *audit.Device) string {
 		}
 		return fmt.Sprintf("%s: %s", what, strings.Join(codes, ", "))
 	case audit.None:
-		if text := d.Waits(); text != "" {
+		if text := cmp.Or(d.Waits(), d.LeftOut()); text != "" {
 			return "isolated, " + text
 		}
 	}

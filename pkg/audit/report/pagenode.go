@@ -30,6 +30,8 @@ type node struct {
 	Functions []function
 	// Others are bridges and the rest, in a table.
 	Others []function
+	// Fabric has the partitions of the node's NVLink fabric; nil if the node config has none.
+	Fabric *fabricView
 }
 
 // function is one function as the page shows it.
@@ -101,7 +103,7 @@ func newNode(p *Page, items []item, who *tenants, past record) *node {
 	inv := p.Inventory
 	refs := newReferences(p.Report.Findings, items)
 	weigh(refs, p.FailOn)
-	n := &node{}
+	n := &node{Fabric: newFabricView(inv.Fabric)}
 	n.draw(inv, newMarks(p.Report.Findings, refs, who))
 	bridges := map[pci.Address]*audit.Device{}
 	for i := range inv.Devices {
@@ -206,7 +208,10 @@ func newPath(d *audit.Device, known map[pci.Address]*audit.Device) []hop {
 // acsWords returns the ACS registers as lspci has them beside each other.
 func acsWords(d *audit.Device) string {
 	acs := d.Capabilities.ACS
-	if acs == nil {
+	switch {
+	case acs == nil && d.ACS == isolation.ACSOn: // the kernel's pci_acs_enabled: the port above it decides
+		return "single function"
+	case acs == nil:
 		return "no ACS capability"
 	}
 	return fmt.Sprintf("ACSCap %#04x, ACSCtl %#04x", acs.Capability, acs.Control)

@@ -136,8 +136,8 @@ func numbers(p *Page) []number {
 		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", finding.Waived, ""},
 		number{fmt.Sprint(s.RuleStates[finding.Pass]), output.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
 	if p.Inventory != nil {
-		isolated, all := countIsolated(p.Inventory)
-		list = append(list, number{Value: fmt.Sprint(isolated), Label: fmt.Sprintf("of %s isolated", output.Count(all, "function")), Kind: kindIf(isolated < all, "warn")})
+		refused, all := countRefused(p.Inventory)
+		list = append(list, number{Value: fmt.Sprint(refused), Label: fmt.Sprintf("of %s refused", output.Count(all, "function")), Kind: kindIf(refused > 0, "warn")})
 	}
 	return list
 }
@@ -149,19 +149,19 @@ func kindIf(yes bool, kind string) string {
 	return ""
 }
 
-// countIsolated counts the functions of assignable types. One for which claims are refused does not count as isolated.
-func countIsolated(inv *audit.Inventory) (isolated, all int) {
+// countRefused counts the functions of assignable types, and those of them for which claims are refused.
+func countRefused(inv *audit.Inventory) (refused, all int) {
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		if !d.Assignable() {
 			continue
 		}
 		all++
-		if d.Grade() != audit.Bad {
-			isolated++
+		if d.Grade() == audit.Bad {
+			refused++
 		}
 	}
-	return isolated, all
+	return refused, all
 }
 
 // enumerate joins words: "a", "a and b", "a, b and c".

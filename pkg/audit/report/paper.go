@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
@@ -66,7 +65,7 @@ func (t *paperTable) add(it *item, most int) {
 	}
 	row := paperRow{Item: it, Text: it.Rule.Title}
 	if len(it.Findings) > 0 {
-		row.Text = shorten(it.Findings[0].Text, maxPaperText)
+		row.Text = output.ShortenWords(it.Findings[0].Text, maxPaperText)
 	}
 	var names []string
 	for i := range it.Findings {
@@ -76,22 +75,14 @@ func (t *paperTable) add(it *item, most int) {
 	shown := names[:min(len(names), maxPaperNames)]
 	row.Beyond = len(names) - len(shown) + it.Left
 	for i, name := range shown {
-		shown[i] = shorten(name, maxPaperName)
+		shown[i] = output.ShortenWords(name, maxPaperName)
 	}
 	row.At = strings.Join(shown, ", ")
 	t.Rows = append(t.Rows, row)
 }
 
 // brief shortens a text for the place beside the verdict. The finding has all of it.
-func brief(text string) string { return shorten(text, maxBrief) }
-
-// shorten cuts a text to a number of characters.
-func shorten(text string, most int) string {
-	if utf8.RuneCountInString(text) <= most {
-		return text
-	}
-	return strings.TrimSpace(string([]rune(text)[:most-1])) + "…"
-}
+func brief(text string) string { return output.ShortenWords(text, maxBrief) }
 
 // maxRunning limits the subject at the foot of a sheet: half a line.
 const maxRunning = 70
@@ -101,7 +92,7 @@ const maxRunning = 70
 func paperFoot(subject string) string {
 	const font = "font-size:8pt;color:#59636e"
 	return fmt.Sprintf(`@page{@bottom-left{content:"%s";%s}@bottom-right{content:"page " counter(page) " of " counter(pages);%s}}`,
-		styleText(shorten(output.Visible(subject), maxRunning)), font, font)
+		styleText(output.ShortenWords(output.Visible(subject), maxRunning)), font, font)
 }
 
 // styleText returns a text as it is written between quotes in a style sheet. All but plain characters are escaped by number (CSS

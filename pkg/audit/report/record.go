@@ -46,7 +46,7 @@ const maxWords = 300
 // NewTenancy returns a tenancy of the ledger for pages.
 func NewTenancy(past *facts.PastTenancy) Tenancy {
 	t := Tenancy{
-		Device: past.Device.Address, Tenant: output.Shorten(past.Tenant(), maxWords), Claim: output.Shorten(facts.ClaimName(&past.Claim), maxWords),
+		Device: past.Device.Address, Tenant: output.ShortenWords(past.Tenant(), maxWords), Claim: output.Shorten(facts.ClaimName(&past.Claim), maxWords),
 		From: past.From, ResetBefore: resetBy(past.Before), ResetAfter: resetBy(past.After), Ledger: past,
 	}
 	if past.To != nil {
@@ -59,9 +59,9 @@ func resetBy(c *facts.Cleaning) *Reset {
 	if c == nil {
 		return nil
 	}
-	r := &Reset{Method: output.Shorten(c.Proof.Method, maxWords), Proven: c.Proven(), At: c.Time}
+	r := &Reset{Method: output.ShortenWords(c.Proof.Method, maxWords), Proven: c.Proven(), At: c.Time}
 	if !r.Proven {
-		r.Note = output.Shorten(c.Reason, maxWords)
+		r.Note = output.ShortenWords(c.Reason, maxWords)
 	}
 	return r
 }
@@ -86,7 +86,7 @@ func (t *Tenancy) Marks() []mark {
 	case t.Lost:
 		list = append(list, mark{finding.Unknown, "the ledger has no end of it, and the journal does not have it"})
 	case past.Quarantined != "":
-		list = append(list, mark{finding.Fail, output.Shorten("quarantined: "+past.Quarantined, maxWords)})
+		list = append(list, mark{finding.Fail, output.ShortenWords("quarantined: "+past.Quarantined, maxWords)})
 	case past.Undone:
 		list = append(list, mark{finding.NotApplicable, "no VM had it"})
 	case past.Unproven:
@@ -97,10 +97,10 @@ func (t *Tenancy) Marks() []mark {
 		if s.Result != ledger.OK {
 			state = finding.Fail
 		}
-		list = append(list, mark{state, output.Shorten("sanitized before: "+s.Words(), maxWords)})
+		list = append(list, mark{state, output.ShortenWords("sanitized before: "+s.Words(), maxWords)})
 	}
 	for _, doubt := range past.Doubts[:min(len(past.Doubts), maxDoubts)] {
-		list = append(list, mark{finding.Unknown, output.Shorten(doubt, maxWords)})
+		list = append(list, mark{finding.Unknown, output.ShortenWords(doubt, maxWords)})
 	}
 	return list
 }
@@ -229,7 +229,7 @@ func newLedgerView(l *Ledger) *ledgerView {
 	if l == nil {
 		return nil
 	}
-	return &ledgerView{Missing: output.Shorten(l.Missing, maxWords), Verification: newVerification(l.Verification), Refusals: newRefusalTable(l.Refusals)}
+	return &ledgerView{Missing: output.ShortenWords(l.Missing, maxWords), Verification: newVerification(l.Verification), Refusals: newRefusalTable(l.Refusals)}
 }
 
 // verification is the result of the ledger's verification, with as many problems as a reader can use.
@@ -245,7 +245,7 @@ func newVerification(s facts.Verification) verification {
 	v := verification{Verification: s, Count: int(s.Events), Left: max(len(s.Problems)-maxProblems, 0)}
 	v.Problems = nil
 	for _, p := range s.Problems[:min(len(s.Problems), maxProblems)] {
-		v.Problems = append(v.Problems, output.Shorten(p, maxWords))
+		v.Problems = append(v.Problems, output.ShortenWords(p, maxWords))
 	}
 	return v
 }
@@ -264,16 +264,16 @@ func newRefusalTable(list []facts.Refusal) refusalTable {
 	slices.Reverse(t.Rows)
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		r.Reason, r.Codes = output.Shorten(r.Reason, maxWords), slices.Clone(r.Codes[:min(len(r.Codes), maxDevices)])
+		r.Reason, r.Codes = output.ShortenWords(r.Reason, maxWords), slices.Clone(r.Codes[:min(len(r.Codes), maxDevices)])
 		for j := range r.Codes {
-			r.Codes[j] = output.Shorten(r.Codes[j], maxWords)
+			r.Codes[j] = output.ShortenWords(r.Codes[j], maxWords)
 		}
 	}
 	return t
 }
 
 // claimName is [facts.ClaimName] for a table.
-func claimName(c ledger.Claim) string { return output.Shorten(facts.ClaimName(&c), maxWords) }
+func claimName(c ledger.Claim) string { return output.ShortenWords(facts.ClaimName(&c), maxWords) }
 
 // listAddresses returns the first of the devices' addresses.
 func listAddresses(devices []ledger.Device) []pci.Address {

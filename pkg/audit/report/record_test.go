@@ -80,7 +80,7 @@ func (b *book) has(a pci.Address, tenant, uid string) *ledger.Claim {
 
 func (b *book) read() (*facts.History, *report.Ledger) {
 	b.t.Helper()
-	h, standing, err := facts.ReadHistory(os.DirFS(b.dir), ledger.Options{})
+	h, standing, err := facts.ReadHistory(b.t.Context(), os.DirFS(b.dir), ledger.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func found(id string, f finding.Finding) finding.Finding {
 
 // few is a report with findings of all states, two of them failures.
 func few() []finding.Finding {
-	unread := finding.Evidence{Path: "/sys/bus/pci/devices/0000:3a:01.0/config", How: "config", Error: "only 64 bytes", Needs: "CAP_SYS_ADMIN"}
+	unread := rule.Evidence{Path: "/sys/bus/pci/devices/0000:3a:01.0/config", How: "config", Error: "only 64 bytes", Needs: "CAP_SYS_ADMIN"}
 	return []finding.Finding{
 		found("ACS-009", finding.Finding{
 			State: finding.Fail, Exposure: finding.CrossTenant, Device: at("0000:3b:00.0"),
@@ -74,22 +74,22 @@ func few() []finding.Finding {
 			Tenants: []string{"t1", "t2"}, Text: "below 0000:3a:01.0, which does not redirect, it reaches 0000:41:00.0 of t2",
 			Remediation: "boot with `pci=config_acs=11111@0000:3a:01.0`, or place one of the two on another switch",
 			Verify:      "setpci -s 0000:3a:01.0 ECAP_ACS+6.w",
-			Evidence: []finding.Evidence{
+			Evidence: []rule.Evidence{
 				{Path: "/sys/bus/pci/devices/0000:3a:01.0/config", Value: "ACS control 0x0000, capability 0x005f", How: "config"},
 			},
 		}),
 		found("IOM-013", finding.Finding{
 			State: finding.Fail, Exposure: finding.Published, Device: at("0000:5e:00.0"), Devices: located("0000:5e:00.0"),
 			Text: "group 12 is of type identity", Pending: "fixed on disk, reboot pending",
-			Evidence: []finding.Evidence{{Path: "/sys/kernel/iommu_groups/12/type", Value: "identity", How: "read"}},
+			Evidence: []rule.Evidence{{Path: "/sys/kernel/iommu_groups/12/type", Value: "identity", How: "read"}},
 			Waiver:   &finding.Waiver{Rule: "IOM-013", Scope: "0000:5e:00.0", Until: "2026-10-31", Reason: "firmware (SEC-12)", Author: "alice", Expired: true},
 		}),
 		found("IOM-001", finding.Finding{
 			State: finding.Pass, Text: "2 IOMMU units, 31 groups",
-			Evidence: []finding.Evidence{{Path: "/sys/class/iommu", Value: "dmar0 dmar1", How: "list"}},
+			Evidence: []rule.Evidence{{Path: "/sys/class/iommu", Value: "dmar0 dmar1", How: "list"}},
 		}),
-		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:01.0"), Devices: located("0000:3a:01.0"), Text: "its ACS can't be read", Evidence: []finding.Evidence{unread}}),
-		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:02.0"), Devices: located("0000:3a:02.0"), Text: "its ACS can't be read", Evidence: []finding.Evidence{unread}}),
+		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:01.0"), Devices: located("0000:3a:01.0"), Text: "its ACS can't be read", Evidence: []rule.Evidence{unread}}),
+		found("ACS-001", finding.Finding{State: finding.Unknown, Device: at("0000:3a:02.0"), Devices: located("0000:3a:02.0"), Text: "its ACS can't be read", Evidence: []rule.Evidence{unread}}),
 		found("HOST-015", finding.Finding{State: finding.Unknown, Text: "there is no event log"}),
 		found("VFIO-015", finding.Finding{State: finding.NotApplicable, Text: "vfio_pci is not loaded"}),
 		found("RT-025", finding.Finding{State: finding.Error, Object: "handler kata-qemu", Text: "the configuration is no TOML"}),

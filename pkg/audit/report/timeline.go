@@ -45,8 +45,9 @@ type resetMark struct {
 type bar struct {
 	Tenancy tenancyOf
 	X, W    int
-	// Label is the text that fits into it.
-	Label string
+	// Label is the text that fits into it, and Indent is how far a reset at its start moves the label.
+	Label  string
+	Indent int
 	// Stays are its times in VMs.
 	Stays []stay
 }
@@ -58,6 +59,16 @@ type stay struct{ X, W int }
 type tick struct {
 	X    int
 	Text string
+	// End is set if the label ends at X, since the drawing has no room for its second half.
+	End bool
+}
+
+// Anchor is the value of text-anchor.
+func (t tick) Anchor() string {
+	if t.End {
+		return "end"
+	}
+	return "middle"
 }
 
 // Measures of the drawing, in pixels.
@@ -70,6 +81,8 @@ const (
 	axisHeight    = 26
 	barsRight     = timelineWidth - 10
 	glyph         = 7 // a letter's width, at most
+	resetRadius   = 7 // half a reset's width
+	labelEnd      = 3 // between a label and what follows
 	maxLanes      = 60
 	maxStays      = 50 // in one bar
 )
@@ -96,6 +109,7 @@ func newTimeline(sorted []Tenancy, until time.Time, who *tenants) *timeline {
 		t.Stays = t.Stays || len(b.Stays) > 0
 	}
 	for i := range t.Rows {
+		t.Rows[i].clear()
 		for _, r := range t.Rows[i].Resets {
 			t.Proven, t.Unproven = t.Proven || r.Reset.Proven, t.Unproven || !r.Reset.Proven
 		}
@@ -189,7 +203,6 @@ func newBar(t tenancyOf, first, last time.Time) bar {
 	}
 	b := bar{Tenancy: t, X: place(from, first, last)}
 	b.W = max(3, place(to, first, last)-b.X)
-	b.Label = fitting(b.W-8, t.Who.Letter+" "+t.Name(), t.Who.Letter)
 	if t.Ledger != nil {
 		b.Stays = newStays(t.Ledger.Stays, first, last)
 	}
@@ -209,8 +222,31 @@ func newStays(list []facts.Stay, first, last time.Time) []stay {
 	return stays
 }
 
+// textGap is the room between a bar's start and its label.
+const textGap = 5
+
 // TextX is the start of its label.
-func (b *bar) TextX() int { return b.X + 5 }
+func (b *bar) TextX() int { return b.X + textGap + b.Indent }
+
+// clear moves labels out of the way of resets, which are drawn above the bars: a label starts right of those at its
+// bar's start, and ends before the next one.
+func (l *lane) clear() {
+	for i := range l.Bars {
+		b := &l.Bars[i]
+		start, end := b.X, b.X+b.W
+		for _, r := range slices.SortedFunc(slices.Values(l.Resets), func(a, b resetMark) int { return cmp.Compare(a.X, b.X) }) {
+			switch {
+			case r.X+resetRadius <= start || r.X-resetRadius >= end:
+			case r.X-resetRadius <= start+textGap+glyph:
+				start = r.X + resetRadius
+			default:
+				end = r.X - resetRadius
+			}
+		}
+		b.Indent = start - b.X
+		b.Label = fitting(end-start-textGap-labelEnd, b.Tenancy.Who.Letter+" "+b.Tenancy.Name(), b.Tenancy.Who.Letter)
+	}
+}
 
 // fitting returns the first text that fits into the width, or none.
 func fitting(width int, texts ...string) string {
@@ -233,7 +269,8 @@ func ticks(first, last time.Time) []tick {
 	step, layout := chooseStep(last.Sub(first))
 	var list []tick
 	for at := first.Truncate(step).Add(step); !at.After(last) && len(list) < 12; at = at.Add(step) {
-		list = append(list, tick{place(at, first, last), at.Format(layout)})
+		x := place(at, first, last)
+		list = append(list, tick{X: x, Text: at.Format(layout), End: x+len(layout)*glyph/2 > timelineWidth})
 	}
 	return list
 }

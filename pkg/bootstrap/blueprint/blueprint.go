@@ -112,15 +112,36 @@ type VFIO struct {
 	// KeepOffMatching selects more such functions, as rules of a node config do: the functions that the node has when
 	// bootstrap runs, apart from those that it uses. A match without a function is for other boards.
 	KeepOffMatching []v1alpha1.DeviceMatch `json:"keepOffMatching,omitempty"`
+	// ResetMethods set how the kernel resets functions, in place of its own order. The last match decides.
+	ResetMethods []ResetMethods `json:"resetMethods,omitempty"`
 	// AllowBootConsole permits KeepOff and KeepOffMatching to include the function that drives the boot console, whose screen then shows nothing
 	// more once the kernel has started.
 	AllowBootConsole bool `json:"allowBootConsole,omitempty"`
+}
+
+// ResetMethods are the kernel's methods to reset the functions of a match.
+type ResetMethods struct {
+	// Match has vendors, devices, classes or addresses: udev knows no types of devices.
+	Match v1alpha1.DeviceMatch `json:"match"`
+	// Methods are the kernel's words (Documentation/ABI/testing/sysfs-bus-pci), in the order in which it tries them.
+	Methods []string `json:"methods"`
+}
+
+// ResetByBus resets the bus of a function that is alone below its port.
+const ResetByBus = "bus"
+
+// resetMethods are the kernel's words, except for "default", which is its own order.
+func resetMethods() []string {
+	return []string{"device_specific", "acpi", "flr", "af_flr", "pm", ResetByBus, "cxl_bus"}
 }
 
 // Fabric configures NVIDIA's Fabric Manager.
 type Fabric struct {
 	// Partitions makes it give VMs partitions of GPUs, at the request of the plugin alone: its API is on a socket of root's.
 	Partitions bool `json:"partitions,omitempty"`
+	// Activate has these partitions activated at each boot, by Fabric Manager's numbers. It is for nodes whose node config has no fabric:
+	// with it, the plugin activates the partitions of claims.
+	Activate []int `json:"activate,omitempty"`
 }
 
 // Network configures the node's network managers.

@@ -29,7 +29,7 @@ func Parse(text []byte) (*Blueprint, error) {
 		return nil, &InvalidError{Problems: []v1alpha1.Problem{{Text: plain(err)}}}
 	}
 	b := &Blueprint{}
-	d := decoder{lines: map[string]int{}}
+	d := decoder{lines: v1alpha1.Lines{}}
 	d.value("", top, reflect.ValueOf(b).Elem())
 	if len(d.problems) == 0 {
 		d.validate(b)
@@ -37,6 +37,7 @@ func Parse(text []byte) (*Blueprint, error) {
 	if len(d.problems) > 0 {
 		return nil, &InvalidError{Problems: d.problems}
 	}
+	// After validation, because a default has no line for a problem to name.
 	b.fill()
 	return b, nil
 }
@@ -46,7 +47,7 @@ func only(text []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document, more yaml.Node
 	if err := dec.Decode(&document); errors.Is(err, io.EOF) {
-		return nil, errors.New("the document is empty")
+		return nil, errors.New("the document is empty; want one object with apiVersion and kind")
 	} else if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func only(text []byte) (*yaml.Node, error) {
 // packages don't have.
 type decoder struct {
 	// lines are the line numbers of the fields, by path.
-	lines    map[string]int
+	lines    v1alpha1.Lines
 	problems []v1alpha1.Problem
 }
 
@@ -74,6 +75,7 @@ func (d *decoder) value(path string, n *yaml.Node, dst reflect.Value) {
 		return // null means unset, as in all Kubernetes APIs
 	}
 	if n.Kind == yaml.AliasNode {
+		// A problem would be reported at the anchor's line, and nested aliases grow exponentially.
 		d.add(n.Line, path, "aliases are not supported; write the value")
 		return
 	}
@@ -165,7 +167,7 @@ func plain(err error) string {
 		kinds := map[string]string{"int": "a whole number", "bool": "true or false"}
 		want, ok := kinds[m[2]]
 		if !ok {
-			want = "a text"
+			want = "a string"
 		}
 		return fmt.Sprintf("%sis not %s", m[1], want)
 	}

@@ -14,11 +14,7 @@ import (
 
 // at records a problem of the field at path, with its line.
 func (d *decoder) at(path, format string, args ...any) {
-	line := d.lines[path]
-	for parent := path; line == 0 && parent != ""; line = d.lines[parent] {
-		parent = parent[:max(strings.LastIndexAny(parent, ".["), 0)]
-	}
-	d.add(line, path, format, args...)
+	d.add(d.lines.At(path), path, format, args...)
 }
 
 // validate reports values that have the right type, but are invalid.
@@ -32,13 +28,16 @@ func (d *decoder) validate(b *Blueprint) {
 	d.checkKernel(&b.Kernel, b.VFIO.KeepsOff())
 	d.checkKeepOff(b.VFIO.KeepOff, b.VirtualFunctions)
 	d.checkKeepOffMatching(b.VFIO.KeepOffMatching)
+	d.checkResetMethods(b.VFIO.ResetMethods)
 	if b.VFIO.AllowBootConsole && !b.VFIO.KeepsOff() {
 		d.at("vfio.allowBootConsole", "has no effect without functions in vfio.keepOff or vfio.keepOffMatching")
 	}
 	d.checkVFs(b.VirtualFunctions)
+	d.checkFabric(&b.Fabric)
 	d.checkContainers(&b.Containers)
 	d.checkVersions(&b.Versions)
 	for key := range b.Labels {
+		// Bootstrap prints labels in a command for the operator's shell. The API server checks their form.
 		if key == "" || strings.ContainsAny(key, " =\"'$`\\") || strings.ContainsAny(b.Labels[key], " \"'$`\\") {
 			d.at("labels", "%q=%q is not a valid label", key, b.Labels[key])
 		}
@@ -85,6 +84,7 @@ func (d *decoder) checkArgument(path, word string) {
 	if why := isolation.WeakensACS(value); kernelargs.Same(name, "pci") && why != "" {
 		d.at(path, "%q %s; remove it", word, why)
 	}
+	// In names of parameters, "-" and "_" are the same to the kernel (parameq in kernel/params.c).
 	for key, field := range ours() {
 		if kernelargs.Same(name, key) {
 			d.at(path, "%q is set by %s; use that field", word, field)
@@ -105,6 +105,7 @@ func (d *decoder) checkHugePages(all []HugePages, i int, h HugePages) {
 	if h.Count < 0 || h.Count > 1<<24 {
 		d.at(path+".count", "%d is not a number from 0 to %d", h.Count, 1<<24)
 	}
+	// CONFIG_NODES_SHIFT is at most 10 (arch/x86/Kconfig, arch/arm64/Kconfig).
 	if h.Node != nil && (*h.Node < 0 || *h.Node > 1023) {
 		d.at(path+".node", "%d is not a NUMA node", *h.Node)
 	}
@@ -145,12 +146,7 @@ func (d *decoder) checkKeepOff(all []pci.Address, rules []v1alpha1.VFRule) {
 func (d *decoder) checkKeepOffMatching(all []v1alpha1.DeviceMatch) {
 	for i := range all {
 		path := fmt.Sprintf("vfio.keepOffMatching[%d]", i)
-		err := (&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: all[i]}}}).Validate()
-		if invalid, ok := asInvalid(err); ok {
-			for _, p := range invalid.Problems {
-				d.at(path+strings.TrimPrefix(p.Path, "devices[0].match"), "%s", p.Text)
-			}
-		}
+		d.checkMatch(path, all[i])
 		const ofVFs = "VFs appear after boot, and virtualFunctions keeps host drivers off them; remove it"
 		if len(all[i].PFNames) > 0 {
 			d.at(path+".pfNames", ofVFs)
@@ -163,12 +159,63 @@ func (d *decoder) checkKeepOffMatching(all []v1alpha1.DeviceMatch) {
 	}
 }
 
+// checkMatch validates a match as in a node config.
+func (d *decoder) checkMatch(path string, m v1alpha1.DeviceMatch) {
+	err := (&v1alpha1.NodeConfig{Devices: []v1alpha1.DeviceRule{{Match: m}}}).Validate()
+	if invalid, ok := asInvalid(err); ok {
+		for _, p := range invalid.Problems {
+			d.at(path+strings.TrimPrefix(p.Path, "devices[0].match"), "%s", p.Text)
+		}
+	}
+}
+
+// checkResetMethods validates what a rule for udev can say. Without a vendor or addresses it would be about the node's own functions too.
+func (d *decoder) checkResetMethods(all []ResetMethods) {
+	for i := range all {
+		r, path := &all[i], fmt.Sprintf("vfio.resetMethods[%d]", i)
+		d.checkMatch(path+".match", r.Match)
+		if len(r.Match.Types)+len(r.Match.PFNames) > 0 {
+			d.at(path+".match", "has types or pfNames, which udev does not know; use vendors, devices, classes or addresses")
+		}
+		if len(r.Match.Addresses) == 0 && (len(r.Match.Vendors) == 0 || len(r.Match.Devices)+len(r.Match.Classes) == 0) {
+			d.at(path+".match", "matches functions of all kinds; use addresses, or vendors with devices or classes")
+		}
+		if len(r.Methods) == 0 {
+			d.at(path+".methods", "empty, so that no tenant could get the functions; want some of %s", strings.Join(resetMethods(), ", "))
+		}
+		for j, method := range r.Methods {
+			at := fmt.Sprintf("%s.methods[%d]", path, j)
+			if !slices.Contains(resetMethods(), method) {
+				d.at(at, "%q is not one of %s", method, strings.Join(resetMethods(), ", "))
+			}
+			if slices.Contains(r.Methods[:j], method) {
+				d.at(at, "duplicate method %s", method)
+			}
+		}
+	}
+}
+
 // checkVFs validates the rules as in a node config.
 func (d *decoder) checkVFs(rules []v1alpha1.VFRule) {
 	err := (&v1alpha1.NodeConfig{VirtualFunctions: rules}).Validate()
 	if invalid, ok := asInvalid(err); ok {
 		for _, p := range invalid.Problems {
 			d.at(p.Path, "%s", p.Text)
+		}
+	}
+}
+
+func (d *decoder) checkFabric(f *Fabric) {
+	if len(f.Activate) > 0 && !f.Partitions {
+		d.at("fabric.activate", "has no effect without fabric.partitions")
+	}
+	for i, number := range f.Activate {
+		at := fmt.Sprintf("fabric.activate[%d]", i)
+		if number < 0 || number > 63 {
+			d.at(at, "%d is not the number of a partition, which are from 0 to 63", number)
+		}
+		if slices.Contains(f.Activate[:i], number) {
+			d.at(at, "duplicate partition %d", number)
 		}
 	}
 }

@@ -18,19 +18,21 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 	"github.com/kata-vfio/kata-vfio/test/tree"
 )
 
 // trees is how many nodes are generated.
 const trees = 10_000
 
-// TestBootstrapAndAuditAgree generates nodes with files of boot loaders, and asks both what weakens interrupt remapping:
-// bootstrap's conflicts and the audit's check IOM-008 name the same files, lines and values, and agree on whether the
-// running kernel has such an argument.
+// TestBootstrapAndAuditAgree generates nodes with files of boot loaders, and asks both what weakens isolation: bootstrap's
+// conflicts and the audit's checks of [kernelargs.Weakenings] name the same files, lines and values, and agree on whether
+// the running kernel has such an argument. Of a module's parameter the audit judges the last value, and bootstrap each: a
+// check that fails has a conflict.
 func TestBootstrapAndAuditAgree(t *testing.T) {
 	root := tree.Open(t, nil)
 	random := rand.New(rand.NewPCG(1, 2026))
-	bad, good, now := map[boot.LoaderKind]int{}, map[boot.LoaderKind]int{}, 0
+	bad, good, fails, now := map[boot.LoaderKind]int{}, map[boot.LoaderKind]int{}, map[string]int{}, 0
 	for i := range trees {
 		of := generate(random)
 		overlay := sysfs.NewOverlay()
@@ -42,6 +44,12 @@ func TestBootstrapAndAuditAgree(t *testing.T) {
 		byBootstrap, byAudit := bootstrapSays(node, p), auditSays(t, node)
 		if diff := cmp.Diff(byBootstrap, byAudit); diff != "" {
 			t.Fatalf("node %d, started by %s (-bootstrap +audit):\n%s\n%s", i, p.Loader.Kind, diff, shown(of))
+		}
+		for _, id := range byAudit.parameters {
+			fails[id]++
+			if !slices.Contains(byBootstrap.parameters, id) {
+				t.Fatalf("node %d, started by %s: %s fails, and bootstrap has conflicts with %v only\n%s", i, p.Loader.Kind, id, byBootstrap.parameters, shown(of))
+			}
 		}
 		if byBootstrap.running {
 			now++
@@ -60,6 +68,11 @@ func TestBootstrapAndAuditAgree(t *testing.T) {
 	if now < 50 {
 		t.Errorf("%d running kernels have such an argument: want 50", now)
 	}
+	for _, w := range kernelargs.WeakeningParameters() {
+		if fails[w.Rule] < 20 {
+			t.Errorf("%s fails on %d nodes: want 20 for the test to mean something", w.Rule, fails[w.Rule])
+		}
+	}
 	t.Logf("with such an argument: %v; without: %v; running: %d", bad, good, now)
 }
 
@@ -73,10 +86,12 @@ func kinds() []boot.LoaderKind {
 
 // said is a program's output about a node.
 type said struct {
-	// files are the places for later boots: "/etc/default/grub line 3: off".
+	// files are the places for later boots: "/etc/default/grub line 3: intremap=off".
 	files []string
 	// running: the running kernel was started with such an argument.
 	running bool
+	// parameters are the rules of module parameters that fail.
+	parameters []string
 }
 
 func (s said) Equal(other said) bool {
@@ -85,10 +100,20 @@ func (s said) Equal(other said) bool {
 
 func (s said) String() string { return fmt.Sprintf("running %t, files %q", s.running, s.files) }
 
+// weakenings matches "intremap=off", and the reasons of such arguments.
+func weakenings() (words, reasons string) {
+	var names, why []string
+	for _, w := range kernelargs.Weakenings() {
+		names, why = append(names, w.Name), append(why, regexp.QuoteMeta(w.Why))
+	}
+	return `((?:` + strings.Join(names, "|") + `)=\S+)`, `(?:` + strings.Join(why, "|") + `)`
+}
+
 var (
-	conflict = regexp.MustCompile(`^(/\S+ line \d+): intremap=(\S+) lets `)
-	running  = regexp.MustCompile(`^the running kernel was started with intremap=\S+, `)
-	weakens  = regexp.MustCompile(`(/\S+?)( line \d+)? sets intremap=(\S+), which `)
+	words, reasons = weakenings()
+	conflict       = regexp.MustCompile(`^(/\S+ line \d+): ` + words + ` ` + reasons + `$`)
+	running        = regexp.MustCompile(`^the running kernel was started with ` + words + `, which ` + reasons + `;`)
+	weakens        = regexp.MustCompile(`(/\S+?)( line \d+)? sets ` + words + `, which `)
 )
 
 func bootstrapSays(node *sysfs.FS, p *boot.Platform) said {
@@ -98,6 +123,11 @@ func bootstrapSays(node *sysfs.FS, p *boot.Platform) said {
 			s.files = append(s.files, found[1]+": "+found[2])
 		}
 		s.running = s.running || running.MatchString(problem.Text)
+		for _, w := range kernelargs.WeakeningParameters() {
+			if strings.Contains(problem.Text, w.Name+"=") {
+				s.parameters = append(s.parameters, w.Rule)
+			}
+		}
 	}
 	return s.sorted()
 }
@@ -110,12 +140,14 @@ func (s said) sorted() said {
 
 func auditSays(t *testing.T, node *sysfs.FS) said {
 	t.Helper()
-	rule := slices.DeleteFunc(slices.Clone(checks(t)), func(c check.Check) bool { return c.ID != "IOM-008" })
-	report := check.Run(facts.New(node, &device.Snapshot{}), rule, check.Options{Profile: finding.Profile{}})
+	report := check.Run(facts.New(node, &device.Snapshot{}), shared(t), check.Options{Profile: finding.Profile{}})
 	var s said
 	for _, f := range report.Findings {
 		if f.State != finding.Fail {
 			continue
+		}
+		if slices.ContainsFunc(kernelargs.WeakeningParameters(), func(w kernelargs.Weakening) bool { return w.Rule == f.ID }) {
+			s.parameters = append(s.parameters, f.ID)
 		}
 		for _, found := range weakens.FindAllStringSubmatch(f.Text, -1) {
 			if found[2] == "" { // the running kernel's command line is one line
@@ -126,6 +158,14 @@ func auditSays(t *testing.T, node *sysfs.FS) said {
 		}
 	}
 	return s.sorted()
+}
+
+// shared returns the checks of the arguments and parameters that bootstrap refuses.
+func shared(t *testing.T) []check.Check {
+	t.Helper()
+	return slices.DeleteFunc(slices.Clone(checks(t)), func(c check.Check) bool {
+		return !slices.ContainsFunc(slices.Concat(kernelargs.Weakenings(), kernelargs.WeakeningParameters()), func(w kernelargs.Weakening) bool { return w.Rule == c.ID })
+	})
 }
 
 func shown(of map[string]string) string {

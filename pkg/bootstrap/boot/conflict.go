@@ -16,61 +16,38 @@ import (
 // conflict is an argument that conflicts with the blueprint.
 type conflict struct {
 	name string
-	// bad are the values that conflict. If both bad and judge are nil, any value does. judge returns "" for a value
-	// that does not.
-	bad   []string
-	judge func(value string) string
+	// bad reports whether a value conflicts. If it is nil, any value does.
+	bad func(value string) bool
 	// why completes the sentence "NAME=VALUE ...".
 	why string
 	// harmless conflicts are reported and prevent nothing.
 	harmless bool
-	// last: the kernel uses the last of several values.
-	last bool
+	// undone reports whether the last of several values undoes the conflict; nil if none does.
+	undone func(values []string) bool
 }
 
-// on is a judge for booleans that must not be true; off is one for those that must not be false.
-func on(value string) string {
-	if set, ok := kernelargs.Bool(value); set && ok {
-		return "on"
-	}
-	return ""
+// on reports whether a boolean is true, and off whether it is false.
+func on(value string) bool {
+	set, ok := kernelargs.Bool(value)
+	return set && ok
 }
 
-func off(value string) string {
-	if set, ok := kernelargs.Bool(value); !set && ok {
-		return "off"
-	}
-	return ""
+func off(value string) bool {
+	set, ok := kernelargs.Bool(value)
+	return !set && ok
 }
 
 // possibleConflicts returns the arguments that conflict with every blueprint, and those that conflict with this one.
 func possibleConflicts(b *blueprint.Blueprint) []conflict {
-	// Of intel_iommu, the last of on and off applies; of iommu, the last of pt and nopt. A value such as igfx_off or
-	// iommu=off sets a flag that no wanted argument clears, so it conflicts wherever it is (intel_iommu_setup in
-	// drivers/iommu/intel/iommu.c, iommu_setup in arch/x86/kernel/pci-dma.c).
-	all := []conflict{
-		{name: "intel_iommu", bad: []string{"off"}, why: "switches DMA translation off", last: true},
-		{name: "intel_iommu", bad: []string{"igfx_off"}, why: "switches DMA translation off for the processor's own GPU"},
-		{name: "intel_iommu", bad: []string{"tboot_noforce"}, why: "permits a measured boot without DMA translation"},
-		{name: "pcie_acs_override", why: "makes the kernel assume isolation that the hardware does not have"},
-		{name: "pci", judge: isolation.WeakensACS, why: "switches isolation between devices off"},
-		{name: "amd_iommu", bad: []string{"off"}, why: "switches DMA translation off"},
-		{name: "iommu", bad: []string{"off", "noforce", "soft"}, why: "switches DMA translation off"},
-		{name: "intremap", bad: []string{"off", "nosid"}, why: "lets devices forge interrupts"},
-		{name: "vfio_iommu_type1.allow_unsafe_interrupts", judge: on, why: "lets VMs have devices that can forge interrupts"},
-		{name: "iommufd.allow_unsafe_interrupts", judge: on, why: "lets VMs have devices that can forge interrupts"},
-		{name: "vfio.enable_unsafe_noiommu_mode", judge: on, why: "lets VMs have devices without an IOMMU"},
-		{name: "vfio-pci.ids", why: "binds every function of the model; list addresses in vfio.keepOff instead", harmless: true},
-	}
+	all := weakening(b)
+	all = append(all,
+		conflict{name: "pci", bad: func(value string) bool { return isolation.WeakensACS(value) != "" }, why: "switches isolation between devices off"},
+		conflict{name: "vfio-pci.ids", why: "binds every function of the model; list addresses in vfio.keepOff instead", harmless: true},
+	)
 	if b.Kernel.IOMMU == blueprint.IOMMUPassthrough {
-		all = append(all, conflict{name: "iommu", bad: []string{"nopt"}, why: "contradicts kernel.iommu: Passthrough", last: true},
-			conflict{name: "iommu.passthrough", judge: off, why: "contradicts kernel.iommu: Passthrough", last: true})
+		all = append(all, lastOf("iommu", is("nopt"), "pt", "contradicts kernel.iommu: Passthrough"), lastOf("iommu.passthrough", off, "1", "contradicts kernel.iommu: Passthrough"))
 	} else {
-		all = append(all, conflict{name: "iommu", bad: []string{"pt"}, why: "contradicts kernel.iommu: On", last: true},
-			conflict{name: "iommu.passthrough", judge: on, why: "contradicts kernel.iommu: On", last: true})
-	}
-	if !b.VFIO.DisableDenylist {
-		all = append(all, conflict{name: "vfio-pci.disable_denylist", judge: on, why: "lets VMs have devices that the kernel lists as exploitable"})
+		all = append(all, lastOf("iommu", is("pt"), "nopt", "contradicts kernel.iommu: On"), lastOf("iommu.passthrough", on, "0", "contradicts kernel.iommu: On"))
 	}
 	if len(hugePageArguments(b.Kernel.HugePages)) > 0 {
 		all = append(all, conflict{name: "hugepages", why: "contradicts kernel.hugePages"}, conflict{name: "hugepagesz", why: "contradicts kernel.hugePages"})
@@ -78,13 +55,34 @@ func possibleConflicts(b *blueprint.Blueprint) []conflict {
 	return all
 }
 
-// matches reports whether a value is bad, alone or in a list.
-func (c *conflict) matches(value string) bool {
-	if c.judge != nil {
-		return c.judge(value) != ""
+// weakening returns the arguments that weaken isolation, for which the audit has rules.
+func weakening(b *blueprint.Blueprint) []conflict {
+	var all []conflict
+	for _, w := range kernelargs.Weakenings() {
+		all = append(all, conflict{name: w.Name, bad: w.Matches, why: w.Why, undone: w.IsUndone})
 	}
-	return c.bad == nil || slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return slices.Contains(c.bad, v) })
+	for _, w := range kernelargs.WeakeningParameters() {
+		if b.VFIO.DisableDenylist && w.Name == kernelargs.DisableDenylist {
+			continue
+		}
+		all = append(all, conflict{name: w.Name, bad: on, why: w.Why})
+	}
+	return all
 }
+
+// lastOf is a conflict of an argument of which the last value applies. wanted is the blueprint's value.
+func lastOf(name string, bad func(string) bool, wanted, why string) conflict {
+	return conflict{name: name, bad: bad, why: why, undone: func(values []string) bool { return len(values) > 0 && values[len(values)-1] == wanted }}
+}
+
+// is returns a condition for a value that has a word, alone or in a list.
+func is(word string) func(string) bool {
+	w := kernelargs.Weakening{Word: word}
+	return w.Matches
+}
+
+// matches reports whether a value is bad.
+func (c *conflict) matches(value string) bool { return c.bad == nil || c.bad(value) }
 
 // conflicts returns a problem for each argument that contradicts the blueprint, with its file and line. Bootstrap does
 // not remove arguments, because an operator set them for a reason.
@@ -105,7 +103,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *Platform) []state.Pro
 		}
 		for _, word := range c.words(p.Cmdline, wanted) {
 			// If a file has the argument, that finding also explains the running kernel's, and has the better fix.
-			if len(found) == before && !c.overridden(p.Cmdline, wanted) {
+			if len(found) == before && !c.overridden(p.Cmdline) {
 				found = append(found, state.Problem{
 					Part: Part, Code: rule.KernelArgumentConflict, AtBoot: !c.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; %s", word, c.why, origin(&p.Loader)),
 					Fix: "reboot; if the argument remains, remove it where the node is started from (network boot, hypervisor, the system's own tool)",
@@ -155,10 +153,9 @@ func (c *conflict) words(line string, wanted []string) []string {
 	return found
 }
 
-// overridden reports whether a required word overrides the conflicting value.
-func (c *conflict) overridden(line string, wanted []string) bool {
-	values := kernelargs.Values(line, c.name)
-	return c.last && len(values) > 0 && slices.Contains(wanted, c.name+"="+values[len(values)-1])
+// overridden reports whether the last value on a command line undoes the conflicting one.
+func (c *conflict) overridden(line string) bool {
+	return c.undone != nil && c.undone(kernelargs.Values(line, c.name))
 }
 
 // files are the node's files as package kernelargs reads them, without bootstrap's own blocks. Those in over replace the

@@ -32,12 +32,23 @@ func generate(random *rand.Rand) map[string]string {
 
 func (g *generator) pick(from ...string) string { return from[g.IntN(len(from))] }
 
-// word is a word of a command line: of four, three are harmless.
+// word is a word of a command line: of four, three are harmless. Bad ones are of all arguments that weaken isolation.
 func (g *generator) word() string {
 	if g.IntN(4) > 0 {
-		return g.pick("quiet", "ro", "root=UUID=1-2", "intel_iommu=on", "console=ttyS0,115200n8", "intremap=on", "xintremap=off", "intremap.off=1", "intremap", "init=/bin/sh", "a=intremap=off")
+		return g.pick("quiet", "ro", "root=UUID=1-2", "intel_iommu=on", "console=ttyS0,115200n8", "intremap=on", "xintremap=off", "intremap.off=1",
+			"intremap", "init=/bin/sh", "a=intremap=off", "iommu=noforce", "amd_iommu=fullflush", "vfio.enable_unsafe_noiommu_mode=0")
 	}
-	return "intremap=" + g.pick("off", "nosid", "no_x2apic_optout,nosid", "nosid,no_x2apic_optout", "off,off")
+	if g.IntN(8) == 0 {
+		all := kernelargs.WeakeningParameters()
+		return all[g.IntN(len(all))].Name + "=" + g.pick("1", "Y", "on")
+	}
+	all := kernelargs.Weakenings()
+	w := all[g.IntN(len(all))]
+	bad := w.Word
+	if bad == "" {
+		bad = "downstream"
+	}
+	return w.Name + "=" + g.pick(bad, "x,"+bad, bad+",x", bad+","+bad)
 }
 
 func (g *generator) line() string {

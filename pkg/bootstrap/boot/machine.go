@@ -43,8 +43,9 @@ func (r *reader) xen(live bool) Xen {
 		return XenDom0
 	case device.XenGuest:
 		return XenGuest
+	default:
+		return ""
 	}
-	return ""
 }
 
 // startsXen reports whether GRUB's settings have arguments for Xen, and Xen is installed or the arguments are for its

@@ -64,6 +64,7 @@ func TestCommandLineIsWhatSystemdMakesOfTheUnit(t *testing.T) {
 		"etc/systemd/system/x.service.d/20.conf":      "[Service]\nEnvironmentFile=-/etc/default/x\n",
 		"usr/lib/systemd/system/x.service.d/20.conf":  "[Service]\nExecStart=/bin/shadowed\n",
 		"usr/lib/systemd/system/x.service.d/10.conf":  "[Service]\nEnvironment=A=5\n",
+		"etc/systemd/system/x.service.d/25.conf":      "[Service]\nEnvironment=A=8\n",
 		"usr/lib/systemd/system/x.service.d/30.other": "[Service]\nExecStart=/bin/other\n",
 		"etc/default/x": "# A=7\nA=\"6\"\n",
 	})}

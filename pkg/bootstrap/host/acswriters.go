@@ -22,11 +22,16 @@ type startup struct {
 	files    []string
 }
 
+// unitDirs are the directories from which systemd reads units (systemd.unit(5)).
+func unitDirs() []string {
+	return []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"}
+}
+
 // startups returns all kinds: services and their drop-ins, udev's rules, cron, rc.local and tmpfiles.
 func startups() []startup {
 	return []startup{
-		{dirs: []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"}, suffixes: []string{".service"}},
-		{dirs: []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d"}, suffixes: []string{".rules"}},
+		{dirs: unitDirs(), suffixes: []string{".service"}},
+		{dirs: []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/local/lib/udev/rules.d", "usr/lib/udev/rules.d"}, suffixes: []string{".rules"}},
 		{dirs: []string{"etc/cron.d", "var/spool/cron", "var/spool/cron/crontabs"}, suffixes: []string{""}, files: []string{"etc/crontab"}},
 		{dirs: []string{"etc/tmpfiles.d"}, suffixes: []string{".conf"}, files: []string{"etc/rc.local", "etc/rc.d/rc.local"}},
 	}
@@ -81,7 +86,7 @@ func (n *node) startupFiles(s startup) []string {
 // wantedUnits returns the units that are enabled: targets' directories link to them.
 func (n *node) wantedUnits() []string {
 	var all []string
-	for _, dir := range []string{"etc/systemd/system", "usr/lib/systemd/system"} {
+	for _, dir := range unitDirs() {
 		names, _ := n.tree.ReadDir(dir)
 		for _, name := range names {
 			if ext := path.Ext(name); ext == ".wants" || ext == ".requires" {
@@ -149,6 +154,7 @@ var (
 )
 
 func (n *node) commandsIn(text string, o origin) {
+	// A write to a plain offset does not name the register. The rest of the file may.
 	aboutACS := strings.Contains(strings.ToUpper(text), "ACS")
 	for _, c := range commandLines(text) {
 		switch {
@@ -158,6 +164,7 @@ func (n *node) commandsIn(text string, o origin) {
 				Text: fmt.Sprintf("/%s line %d%s switches isolation between devices (ACS) off: %s", o.file, c.number, o.started, c.line),
 				Fix:  "disable what runs it, and reboot: VMs of several tenants need ACS",
 			})
+		// Files of packages don't count: the rules of driverctl match whether the node uses it or not.
 		case !ofVendor(o.file) && driverWrite.MatchString(c.line):
 			n.problem(state.Problem{
 				Part: isolationPart, Code: rule.StartupCommandConflict, Path: o.file,
@@ -178,6 +185,7 @@ func (n *node) commandsIn(text string, o origin) {
 // computes is unknown and counts as 0.
 func clearsACS(line string) bool {
 	for _, m := range acsWrite.FindAllStringSubmatch(line, -1) {
+		// setpci writes VALUE:MASK, and the whole register without a mask (setpci(8)).
 		value, mask := hexadecimal(m[1]), uint64(0xffff)
 		if m[2] != "" {
 			mask = hexadecimal(m[2])

@@ -26,8 +26,16 @@ func TestCommandsAtTheStartThatUndoIsolationAreNamed(t *testing.T) {
 	}{
 		"in an enabled unit":             {enabled(tree{unit: "[Service]\nExecStart=/bin/sh -c '" + off + "'\n"}), true, "/" + unit + " line 2 switches isolation"},
 		"in a script of an enabled unit": {enabled(tree{unit: run, script: "#!/bin/bash\n# off\n" + off + "\n"}), true, "/" + script + " line 3, which /" + unit + " line 2 runs, switches isolation"},
+		"in a unit that is enabled until the next boot": {tree{
+			unit: run, script: "#!/bin/bash\n" + off + "\n", "run/systemd/system/multi-user.target.wants": "", "run/systemd/system/multi-user.target.wants/acs.service": "",
+		}, true, "/" + script + " line 2, which"},
+		"in a unit that a site's own package enables": {tree{
+			"usr/local/lib/systemd/system/acs.service": run, script: "#!/bin/bash\n" + off + "\n",
+			"usr/local/lib/systemd/system/basic.target.requires": "", "usr/local/lib/systemd/system/basic.target.requires/acs.service": "",
+		}, true, "/" + script + " line 2, which /usr/local/lib/systemd/system/acs.service line 2 runs"},
 		"in a unit that nothing enables": {tree{unit: run, script: "#!/bin/bash\n" + off + "\n"}, false, "/" + script + " line 2, which"},
 		"by udev":                        {tree{"etc/udev/rules.d/9.rules": "ACTION==\"add\", RUN+=\"/usr/bin/setpci -s %k ECAP_ACS+6.w=0\"\n"}, true, "/etc/udev/rules.d/9.rules line 1"},
+		"by udev, a site's":              {tree{"usr/local/lib/udev/rules.d/9.rules": "ACTION==\"add\", RUN+=\"/usr/bin/setpci -s %k ECAP_ACS+6.w=0\"\n"}, true, "/usr/local/lib/udev/rules.d/9.rules line 1"},
 		"by cron":                        {tree{"etc/cron.d/acs": "@reboot root /usr/local/sbin/acs.sh\n", script: "#!/bin/sh\n" + off}, true, "which /etc/cron.d/acs line 1 runs"},
 		"by rc.local":                    {tree{"etc/rc.local": "#!/bin/sh\n" + off + "\n"}, true, "/etc/rc.local line 2"},
 		"by the capability's number":     {tree{"etc/rc.local": "setpci -s 1:0.0 ECAP000d+6.w=0000\n"}, true, "line 1 switches"},

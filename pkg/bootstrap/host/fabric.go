@@ -91,6 +91,8 @@ func (n *node) fabric() {
 		f.Part, f.Then = fabricPart, then
 		n.file(f)
 	}
+	n.activation()
+	n.managedSwitches()
 	n.fabricMap()
 }
 

@@ -25,8 +25,8 @@ const (
 // vfProperty marks VFs in udev's database, for systemd-networkd.
 const vfProperty = "KATA_VFIO_VF"
 
-// udev writes one rules file for functions that vendor drivers must not bind, for PFs and their VFs, and for VFs that
-// network managers leave alone.
+// udev writes one rules file for functions that vendor drivers must not bind, for PFs and their VFs, for the resets of functions, and
+// for VFs that network managers leave alone.
 func (n *node) udev(pfs []physicalFunction) {
 	var rules strings.Builder
 	for _, a := range n.blueprint.VFIO.KeepOff {
@@ -41,12 +41,14 @@ func (n *node) udev(pfs []physicalFunction) {
 			fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"net\", KERNELS==\"%s\", ATTR{device/sriov_numvfs}=\"%d\"\n", pf.address, pf.vfs)
 		}
 	}
+	rules.WriteString(n.resetRules())
 	if *n.blueprint.Network.LeaveVFsAlone {
 		// NetworkManager's own patterns match drivers and names, but the PF and VF of some vendors share a driver. The
 		// parent function identifies a VF.
 		fmt.Fprintf(&rules, "ACTION!=\"remove\", SUBSYSTEM==\"net\", TEST==\"device/physfn\", ENV{NM_UNMANAGED}=\"1\", ENV{%s}=\"1\"\n", vfProperty)
 	}
 	n.keptOff()
+	n.resets()
 	if rules.Len() == 0 {
 		return
 	}
@@ -76,6 +78,7 @@ func (n *node) keptOff() {
 			continue
 		}
 		override, _ := n.text(udevPart, function(a, "driver_override"))
+		// The kernel prints "(null)" if no override is set.
 		if override == "(null)" || override == "" || override == "vfio-pci" {
 			n.setting(state.Setting{
 				Part: udevPart, Path: function(a, "driver_override"), Value: "vfio-pci", Why: fmt.Sprintf("no vendor driver binds %s", a),
@@ -104,6 +107,7 @@ func (n *node) earlyBinding() {
 		f.Path, f.Content, f.Mode = "etc/initramfs-tools/hooks/kata-vfio", []byte(initramfsHook), 0o755
 	case boot.Dracut, boot.TransactionalDracut:
 		f.Path = "etc/dracut.conf.d/50-kata-vfio.conf"
+		// dracut joins the values of all files, so each needs spaces around it (dracut.conf(5)).
 		f.Content = []byte(header + "add_drivers+=\" vfio-pci \"\ninstall_items+=\" /" + rulesFile + " /" + optionsFile + " \"\n")
 	case boot.Mkinitcpio:
 		f.Path, f.Content = mkinitcpioFile, []byte(header+mkinitcpioDropIn)

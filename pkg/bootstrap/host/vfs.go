@@ -101,7 +101,7 @@ func (n *node) judge(pf *physicalFunction, name string) {
 		return
 	case most < pf.vfs:
 		n.problem(state.Problem{
-			Part: vfPart, Code: rule.TooFewVFs, Fatal: true, Text: fmt.Sprintf("PF %s supports %d VFs, but the blueprint requires %d", name, most, pf.vfs),
+			Part: vfPart, Code: rule.TooFewVFs, Fatal: true, Text: fmt.Sprintf("the blueprint requires %d VFs of PF %s, which supports %d", pf.vfs, name, most),
 			Fix: "raise the number of VFs in the NIC's own setup, or lower virtualFunctions in the blueprint",
 		})
 		return

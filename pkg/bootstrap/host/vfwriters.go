@@ -27,7 +27,7 @@ type vfWriter struct {
 func vfWriters() []vfWriter {
 	const attribute = "sriov_numvfs"
 	return []vfWriter{
-		{dirs: []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d"}, suffix: ".rules", setting: attribute},
+		{dirs: []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/local/lib/udev/rules.d", "usr/lib/udev/rules.d"}, suffix: ".rules", setting: attribute},
 		{dirs: []string{"etc/systemd/network", "run/systemd/network", "usr/lib/systemd/network"}, suffix: ".link", setting: "SR-IOVVirtualFunctions="},
 		{dirs: []string{"etc/tmpfiles.d", "run/tmpfiles.d", "usr/lib/tmpfiles.d", "etc/sysfs.d"}, suffix: ".conf", files: []string{"etc/sysfs.conf"}, setting: attribute},
 		{dirs: []string{"etc/systemd/system"}, suffix: ".service", setting: attribute},

@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -34,9 +35,7 @@ func TestDrivesBehindVMDAreNotForVMs(t *testing.T) {
 		"both name it once":             {keepOff: []pci.Address{behind}, config: head + "- {match: {vendors: ['144d']}}\n", fatal: true, want: "vfio.keepOff names 10000:01:00.0"},
 	} {
 		files := tree{}
-		for file, text := range node {
-			files[file] = text
-		}
+		maps.Copy(files, node)
 		if c.config != "" {
 			files["etc/kata-vfio/node.yaml"] = c.config
 		}

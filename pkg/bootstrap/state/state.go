@@ -5,6 +5,7 @@
 package state
 
 import (
+	"encoding/json"
 	"io/fs"
 	"strings"
 
@@ -104,6 +105,15 @@ type Problem struct {
 	AtBoot bool `json:"atBoot,omitempty"`
 	// ByHand: Fix is a manual step, and bootstrap can't verify whether it was done.
 	ByHand bool `json:"byHand,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler]. Machines get the path as people do, with the leading slash that names below the node's root lack.
+func (p Problem) MarshalJSON() ([]byte, error) {
+	type plain Problem
+	if p.Path != "" {
+		p.Path = "/" + p.Path
+	}
+	return json.Marshal(plain(p))
 }
 
 // WithCode returns the text and then the code, as refusals are printed: "the boot loader is unknown (BootLoaderUnknown)".

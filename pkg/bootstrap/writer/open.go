@@ -26,7 +26,7 @@ func Open(root string, chrootTools bool) (*bootstrap.Engine, error) {
 	e := &bootstrap.Engine{Root: absolute, Live: absolute == "/", Parts: bootstrap.Parts(), Now: time.Now}
 	tree, err := sysfs.Open(absolute)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; --root wants / or the directory of an image", err)
 	}
 	files, err := OpenDisk(absolute)
 	if err != nil {

@@ -151,7 +151,7 @@ func told(actions []stage.Action) []string {
 		case stage.Create:
 			texts = append(texts, "create "+a.ID.Pool+"/"+a.ID.Name+" "+a.Profile)
 		case stage.Delete:
-			texts = append(texts, "delete "+a.Stage.Device.Pool+"/"+a.Stage.Device.Name+" "+string(a.Why))
+			texts = append(texts, "delete "+a.Device.Pool+"/"+a.Device.Name+" "+string(a.Why))
 		}
 	}
 	return texts

@@ -437,10 +437,10 @@ func (w *world) delete(a *stage.Delete, crashes bool) {
 	if p := w.pods[a.Name]; pod != nil && p != nil && p.UID == pod.UID && p.ResourceVersion == pod.ResourceVersion {
 		n := w.nodes[p.UID]
 		if ended := p.Status.Phase != ""; ended && n.prepared && w.now < n.endedAt+stage.DecideLimit {
-			w.t.Errorf("%s is deleted %d s after its end, and the plugin has not decided", a.Stage.Device, (w.now-n.endedAt)/1000)
+			w.t.Errorf("%s is deleted %d s after its end, and the plugin has not decided", a.Device, (w.now-n.endedAt)/1000)
 		}
 		if n.running && w.now < n.scheduledAt+stage.Millis(*p.Spec.ActiveDeadlineSeconds)*1000 {
-			w.t.Errorf("%s is deleted while it runs", a.Stage.Device)
+			w.t.Errorf("%s is deleted while it runs", a.Device)
 		}
 		w.deletePod(p, false)
 	}

@@ -87,7 +87,7 @@ func Pod(s *v1alpha1.Sanitizers, w *Waiting) (*corev1.Pod, error) {
 			RuntimeClassName: &profile.RuntimeClass, RestartPolicy: corev1.RestartPolicyNever,
 			ActiveDeadlineSeconds:        new(int64(profile.TimeoutSeconds)),
 			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-			Affinity:        onNode(w.Device.Node),
+			Affinity:        onNode(w.Node),
 			SecurityContext: podSecurity(&profile),
 			ResourceClaims:  []corev1.PodResourceClaim{{Name: request, ResourceClaimName: &meta.Name}},
 			Containers: []corev1.Container{{
@@ -116,6 +116,7 @@ func resources(p *v1alpha1.Sanitizer) (corev1.ResourceRequirements, error) {
 
 // onNode selects a node by its name, and leaves its readiness to the scheduler.
 func onNode(node string) *corev1.Affinity {
+	// Not by spec.nodeName: the scheduler would skip the pod, and nothing would allocate its claim.
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},

@@ -51,11 +51,40 @@ func (b *builder) addTwinClaim(listed *cluster.Claim, id cluster.ID) {
 		}
 		return
 	}
-	for _, g := range b.on(listed.Node) {
-		if g.SharedWith == id.Driver {
-			g.TwinClaims = appendOnce(g.TwinClaims, &c)
+	somewhere := unplacedAt{node: listed.Node, driver: id.Driver}
+	b.unplaced[somewhere] = append(b.unplaced[somewhere], c)
+}
+
+// unplacedAt is where a claim has a device of a driver that is not published: on a node, or on any one for "".
+type unplacedAt struct{ node, driver string }
+
+// addUnplaced adds the claims whose GPU is not known to each GPU that it may be. A cluster may have many of them without a node, so GPUs
+// share one list.
+func (b *builder) addUnplaced() {
+	for where, claims := range b.unplaced {
+		slices.SortFunc(claims, compareUIDs)
+		b.unplaced[where] = slices.CompactFunc(claims, func(x, y Claim) bool { return x.UID == y.UID })
+	}
+	for place, g := range b.gpus {
+		for _, node := range []string{place.Node, ""} {
+			g.TwinClaims = union(g.TwinClaims, b.unplaced[unplacedAt{node: node, driver: g.SharedWith}])
 		}
 	}
+}
+
+func compareUIDs(a, b Claim) int { return cmp.Compare(a.UID, b.UID) }
+
+// union returns the claims of two lists that are sorted by UID. It may be one of the lists.
+func union(a, b []Claim) []Claim {
+	switch {
+	case len(a) == 0:
+		// GPUs share the list: an append must copy it.
+		return slices.Clip(b)
+	case len(b) == 0:
+		return a
+	}
+	all := slices.SortedFunc(slices.Values(slices.Concat(a, b)), compareUIDs)
+	return slices.CompactFunc(all, func(x, y Claim) bool { return x.UID == y.UID })
 }
 
 // appendOnce appends a claim unless it is there. A claim may have several devices of one GPU.

@@ -16,8 +16,8 @@ type builder struct {
 	view  *View
 	nodes map[string]bool
 	gpus  map[cluster.Place]*GPU
-	// onNode has the same GPUs by node.
-	onNode map[string][]*GPU
+	// unplaced are claims of devices that are not published.
+	unplaced map[unplacedAt][]Claim
 	// ours and theirs are the published devices of the nodes, as the newest slices have them. While a pool is rewritten it has slices of
 	// two generations, and a device that only the older one has counts, too.
 	ours   map[cluster.ID]*cluster.Device
@@ -26,7 +26,7 @@ type builder struct {
 
 func newBuilder(v *View, nodes []string) *builder {
 	b := &builder{
-		view: v, nodes: map[string]bool{}, gpus: map[cluster.Place]*GPU{}, onNode: map[string][]*GPU{},
+		view: v, nodes: map[string]bool{}, gpus: map[cluster.Place]*GPU{}, unplaced: map[unplacedAt][]Claim{},
 		ours: map[cluster.ID]*cluster.Device{}, theirs: map[cluster.ID]*cluster.Device{},
 	}
 	for _, n := range nodes {
@@ -82,17 +82,8 @@ func (b *builder) gpu(at cluster.Place) *GPU {
 	}
 	if b.gpus[at] == nil {
 		b.gpus[at] = &GPU{PCI: at.String()}
-		b.onNode[at.Node] = append(b.onNode[at.Node], b.gpus[at])
 	}
 	return b.gpus[at]
-}
-
-// on returns the GPUs that were added on a node, on every node for "".
-func (b *builder) on(node string) []*GPU {
-	if node == "" {
-		return slices.Collect(maps.Values(b.gpus))
-	}
-	return b.onNode[node]
 }
 
 // addPublished adds the GPUs that our driver publishes as shared.
@@ -145,6 +136,8 @@ func (b *builder) addTwins() {
 		}
 	}
 	for _, g := range b.gpus {
+		// Nothing about such a GPU names the other driver. With only one driver it is that one. With several, the first is
+		// a guess.
 		if g.SharedWith == "" && len(b.view.Drivers) > 0 {
 			g.SharedWith = b.view.Drivers[0]
 		}

@@ -34,6 +34,8 @@ func (v *View) GPUs(nodes ...string) []*GPU {
 
 // collect returns a builder with all GPUs of the nodes.
 func (v *View) collect(nodes []string) *builder {
+	// First find all GPUs, by slices, rules and claims, and then add what is known about each: a GPU may be known only
+	// by a rule or a claim.
 	b := newBuilder(v, nodes)
 	b.addPublished()
 	for _, r := range v.Rules {
@@ -49,6 +51,7 @@ func (v *View) collect(nodes []string) *builder {
 	for _, c := range v.Cluster.Claims() {
 		b.addClaim(c)
 	}
+	b.addUnplaced()
 	return b
 }
 

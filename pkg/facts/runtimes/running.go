@@ -24,8 +24,8 @@ type answer struct {
 	seen    facts.Fact
 }
 
-// Ask asks the containerd that serves a socket of the node. Package containerd/ask has the one that does: what imports this
-// package without it links no client.
+// Ask asks the containerd that serves a socket of the node. Command kata-vfio-audit has the one that does, so that nothing
+// else links containerd's client.
 type Ask func(ctx context.Context, fsys *sysfs.FS, socket string) (*containerd.Running, error)
 
 // AskRunning asks the containerd that serves the node's kubelet, where the node is a running one and not a copy. It comes
@@ -95,10 +95,8 @@ func findSocket(n *facts.Node) string {
 	}
 	names, _ := containerdConfigs(n)
 	_, loaded := (&Runtimes{}).chooseContainerd(n, names)
-	if loaded != nil {
-		if socket := loaded.All.Sub("grpc").Setting("", "address").Text(); path.IsAbs(socket) {
-			return path.Clean(socket)
-		}
+	if loaded != nil && loaded.Socket() != "" {
+		return loaded.Socket()
 	}
 	all := facts.ContainerdSockets(onNode{n})
 	if i := slices.IndexFunc(all, func(s string) bool { return n.Exists(s).OK() }); i >= 0 {

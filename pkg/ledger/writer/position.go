@@ -40,7 +40,7 @@ func (w *Writer) move(to position, durable bool) {
 
 // catchUp moves the position to the end of the ledger, if another process has written to it, or this process failed to.
 // It moves a torn write to a separate file. The lock is held.
-func (w *Writer) catchUp() error {
+func (w *Writer) catchUp(ctx context.Context) error {
 	if w.isCurrent() {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (w *Writer) catchUp() error {
 	if w.at.known && newest == w.at.file && info.Size() == w.at.offset {
 		return nil
 	}
-	return w.reload(newest)
+	return w.reload(ctx, newest)
 }
 
 // isCurrent reports whether nobody has written since this process did, as far as two looks show without a list of the
@@ -83,7 +83,7 @@ func (w *Writer) isCurrent() bool {
 }
 
 // reload reads the newest segment.
-func (w *Writer) reload(name string) error {
+func (w *Writer) reload(ctx context.Context, name string) error {
 	if info, err := os.Stat(w.path(name)); err != nil || info.Size() > ledger.MaxSegment {
 		return errors.Join(err, fmt.Errorf("%s is not a segment that was written here", name))
 	}
@@ -103,7 +103,7 @@ func (w *Writer) reload(name string) error {
 			return err
 		}
 	}
-	last, err := w.lastTick(s)
+	last, err := w.lastTick(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (w *Writer) reload(name string) error {
 }
 
 // lastTick returns the moment of the last event up to the end of the newest segment, which may have none itself.
-func (w *Writer) lastTick(newest *ledger.Segment) (tick, error) {
+func (w *Writer) lastTick(ctx context.Context, newest *ledger.Segment) (tick, error) {
 	if n := len(newest.Events); n > 0 {
 		e, err := ledger.DecodeEvent(newest.Events[n-1])
 		if err != nil {
@@ -124,7 +124,7 @@ func (w *Writer) lastTick(newest *ledger.Segment) (tick, error) {
 		return moment(e), nil
 	}
 	var last tick
-	err := w.backwards(context.Background(), func(_ string, data []byte) bool {
+	err := w.backwards(ctx, func(_ string, data []byte) bool {
 		e := lastEvent(data)
 		if e != nil {
 			last = moment(e)
@@ -150,7 +150,7 @@ func (w *Writer) continues(s *ledger.Segment) error {
 		chain = chain.Extend(tlog.RecordHash(line))
 	}
 	if chain.Size != known.Size || chain.Root() != known.Root() {
-		return &ledger.DamagedError{File: s.Name, Seq: chain.Size, What: fmt.Sprintf("the file was rewritten or cut off: it had %d events before", known.Size)}
+		return &ledger.DamagedError{File: s.Name, Seq: chain.Size, What: fmt.Sprintf("the file was rewritten or cut off: its size was %d", known.Size)}
 	}
 	return nil
 }

@@ -162,21 +162,21 @@ func (w *Writer) begun(ctx context.Context) (release func(), err error) {
 	if release, err = w.lock(ctx); err != nil {
 		return nil, err
 	}
-	if err := w.ready(); err != nil {
+	if err := w.ready(ctx); err != nil {
 		release()
 		return nil, err
 	}
 	return release, nil
 }
 
-func (w *Writer) ready() error {
+func (w *Writer) ready(ctx context.Context) error {
 	if w.opened {
-		return w.catchUp()
+		return w.catchUp(ctx)
 	}
 	if err := w.loadKeys(); err != nil {
 		return err
 	}
-	if err := w.catchUp(); err != nil {
+	if err := w.catchUp(ctx); err != nil {
 		return err
 	}
 	w.opened = true

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
 // Seen is what a VM sees of its PCI functions.
@@ -88,11 +89,11 @@ func (s *Seen) Lacking(dir string) (compared int, missing []string, err error) {
 		want[ids]++
 	}
 	if compared == 0 {
-		return 0, nil, inputErrorf("%s has %d devices of %s, none with PCI ids; does the container name the claim in resources.claims?", dir, len(entries), v1alpha1.DriverName)
+		return 0, nil, inputErrorf("%s has %s of %s, none with PCI ids; does the container name the claim in resources.claims?", dir, output.Count(len(entries), "device"), v1alpha1.DriverName)
 	}
 	for ids, n := range want {
 		if got := s.Count(ids[0], ids[1]); got != n {
-			missing = append(missing, fmt.Sprintf("%d functions %s:%s, the claims give %d", got, ids[0], ids[1], n))
+			missing = append(missing, fmt.Sprintf("%s %s:%s, the claims give %d", output.Count(got, "function"), ids[0], ids[1], n))
 		}
 	}
 	slices.Sort(missing)

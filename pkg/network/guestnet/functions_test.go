@@ -57,7 +57,7 @@ func TestLackingComparesIDs(t *testing.T) {
 	}{
 		"its device":     {of("2330"), "", 1},
 		"another device": {of("2331"), "0 functions 10de:2331, the claims give 1", 1},
-		"one of two":     {of("2330") + "," + of("2330"), "1 functions 10de:2330, the claims give 2", 2},
+		"one of two":     {of("2330") + "," + of("2330"), "1 function 10de:2330, the claims give 2", 2},
 	} {
 		compared, missing, err := seen.Lacking(metadataDir(t, map[string]string{file: metadataOf("gpu", c.devices)}))
 		if err != nil || compared != c.compared || strings.Join(missing, "; ") != c.want {

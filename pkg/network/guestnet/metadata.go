@@ -1,6 +1,7 @@
 package guestnet
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -47,8 +49,8 @@ func ReadMetadata(dir string) ([]Device, error) {
 		devices = append(devices, *d)
 	}
 	if len(devices) == 0 {
-		return nil, inputErrorf("%s has %d devices of %s, none with a network; does the container name the VF's claim in resources.claims?",
-			dir, len(entries), v1alpha1.DriverName)
+		return nil, inputErrorf("%s has %s of %s, none with a network; does the container name the VF's claim in resources.claims?",
+			dir, output.Count(len(entries), "device"), v1alpha1.DriverName)
 	}
 	return devices, nil
 }
@@ -99,6 +101,7 @@ func readFile(root *os.Root, file string) ([]entry, error) {
 	}
 	var entries []entry
 	for _, r := range content.Requests {
+		// A request with alternatives is named "request/subrequest".
 		request, _, _ := strings.Cut(r.Name, "/")
 		for _, d := range r.Devices {
 			if d.Driver == v1alpha1.DriverName {
@@ -228,6 +231,9 @@ type configEntry struct {
 	Network  v1alpha1.GuestNetwork `json:"network"`
 }
 
+// wantEntries says what a config file is to have.
+const wantEntries = "want a list with an entry for each interface: {mac, portGUID or pci, and network}"
+
 // ReadConfig returns the devices that a YAML or JSON file lists, each with mac,
 // portGUID or pci (the address in the guest) and network, a v1alpha1.GuestNetwork:
 //
@@ -243,13 +249,16 @@ func ReadConfig(file string) ([]Device, error) {
 	if err != nil {
 		return nil, inputErrorf("config %s: %w", file, err)
 	}
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
+		return nil, inputErrorf("config %s: it is not a list; %s", file, wantEntries)
+	}
 	var list []configEntry
 	strict, err := kjson.UnmarshalStrict(raw, &list)
 	if err := errors.Join(append(strict, err)...); err != nil {
 		return nil, inputErrorf("config %s: %w", file, err)
 	}
 	if len(list) == 0 {
-		return nil, inputErrorf("config %s: the list is empty", file)
+		return nil, inputErrorf("config %s: the list is empty; %s", file, wantEntries)
 	}
 	devices := make([]Device, len(list))
 	for i := range list {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,9 +32,21 @@ func metadataDir(t *testing.T, files map[string]string) string {
 
 const ownFile = "kata-vfio.dev-metadata.json"
 
-// metadataOf is a file with one request's devices, as the kubelet plugin's library writes it.
+// metadataVersions are those that the plugin writes, in the order of its files.
+func metadataVersions() []string { return []string{"v1beta1", "v1alpha1"} }
+
+// metadataOf is a file with one request's devices, as the kubelet plugin's library writes it: an object for each version.
 func metadataOf(request, devices string) string {
-	return `{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1beta1","metadata":{"name":"c","namespace":"team-a","uid":"u"},
+	var file strings.Builder
+	for _, version := range metadataVersions() {
+		file.WriteString(metadataIn(version, request, devices) + "\n")
+	}
+	return file.String()
+}
+
+// metadataIn is one object of such a file.
+func metadataIn(version, request, devices string) string {
+	return `{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/` + version + `","metadata":{"name":"c","namespace":"team-a","uid":"u"},
 		"requests":[{"name":"` + request + `","devices":[` + devices + `]}]}`
 }
 
@@ -75,6 +88,23 @@ func TestMetadataGivesTheDevicesWithANetwork(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+// TestGuestReadsTheFirstVersionItKnows: a plugin that is newer than the guest's program writes a version before the others, and an older
+// one writes v1alpha1 alone.
+func TestGuestReadsTheFirstVersionItKnows(t *testing.T) {
+	const file = "resourceclaims/c/vf/" + ownFile
+	unknown := `{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/v1","devices":["in another form"]}` + "\n"
+	alpha := metadataIn("v1alpha1", "vf", withData)
+	for name, content := range map[string]string{
+		"v1alpha1 alone": alpha, "unknown version first, v1alpha1 second": unknown + alpha,
+		"unknown version first, then both": unknown + metadataOf("vf", withData), "unknown version last": alpha + "\n" + unknown,
+	} {
+		devices, err := guestnet.ReadMetadata(metadataDir(t, map[string]string{file: content}))
+		if err != nil || len(devices) != 1 || devices[0].MAC.String() != "02:00:5e:10:00:01" {
+			t.Errorf("%s: devices %+v, %v; want the VF once", name, devices, err)
+		}
 	}
 }
 
@@ -126,7 +156,7 @@ func TestBadMetadataIsRefused(t *testing.T) {
 		"all ones for a GUID": {withPort(`{"string":"ff:ff:ff:ff:ff:ff:ff:ff"}`), "is not a port's GUID"},
 		"a GUID as a number":  {withPort(`{"int":1}`), "attribute portGUID is not a string"},
 		"nothing":             {nil, "has 0 devices of kata-vfio.dev"},
-		"only GPUs":           {map[string]string{file: metadataOf("vf", aGPU)}, "has 1 devices of kata-vfio.dev, none with a network"},
+		"only GPUs":           {map[string]string{file: metadataOf("vf", aGPU)}, "has 1 device of kata-vfio.dev, none with a network"},
 		"another's device":    {map[string]string{file: metadataOf("vf", `{"driver":"other","networkData":{"hardwareAddress":"02:00:5e:10:00:01"}}`)}, "has 0 devices"},
 		"no JSON":             {map[string]string{file: "{"}, file},
 		"empty":               {map[string]string{file: ""}, "no metadata objects found"},
@@ -194,8 +224,9 @@ func TestConfigListsDevices(t *testing.T) {
 func TestBadConfigIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":            {"", "empty"},
-		"an empty list":    {"[]", "the list is empty"},
-		"no list":          {"mac: x", "cannot unmarshal"},
+		"an empty list":    {"[]", "the list is empty; want a list with an entry for each interface"},
+		"a text":           {"hello", "it is not a list; want a list"},
+		"no list":          {"mac: x", "it is not a list; want a list"},
 		"an unknown field": {`[{"mac":"02:00:5e:10:00:01","netwrk":{}}]`, `unknown field "[0].netwrk"`},
 		"neither":          {`[{"network":{}}]`, "[0]: want one of mac, portGUID and pci"},
 		"both":             {`[{"mac":"02:00:5e:10:00:01","pci":"0000:02:00.0"}]`, "want one of mac, portGUID and pci"},

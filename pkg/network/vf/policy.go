@@ -228,12 +228,16 @@ func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *dev
 		return nil
 	}
 	// An answer without an error says that the driver took the request. What is in force is read back.
-	return p.verify(ctx, pf, index, want)
+	return p.verify(ctx, link, index, want)
 }
 
-// verify reads back the written settings.
-func (p *Policy) verify(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
-	link, state, err := p.look(ctx, pf, index)
+// verify reads back the written settings, from the interface to which they were written: the kernel gives its index to no other one.
+func (p *Policy) verify(ctx context.Context, written *uplink, index int, want *device.VFSettings) error {
+	link := &uplink{pf: written.pf, number: written.number}
+	if err := p.read(ctx, link); err != nil {
+		return err
+	}
+	state, err := link.vf(index)
 	if err != nil {
 		return err
 	}
@@ -290,44 +294,58 @@ type uplink struct {
 
 // uplink reads the PF's interface and eswitch.
 func (p *Policy) uplink(ctx context.Context, pf pci.Address) (*uplink, error) {
-	l, err := p.link(ctx, pf)
+	number, err := p.number(pf)
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.Switches.Read(ctx, handle(pf))
+	l := &uplink{pf: pf, number: number}
+	return l, p.read(ctx, l)
+}
+
+// read reads an interface, whose number is known, and its eswitch.
+func (p *Policy) read(ctx context.Context, l *uplink) error {
+	if err := p.readLink(ctx, l); err != nil {
+		return err
+	}
+	s, err := p.Switches.Read(ctx, handle(l.pf))
 	if err != nil {
-		return nil, fmt.Errorf("PF %s: %w", pf, err)
+		return fmt.Errorf("PF %s: %w", l.pf, err)
 	}
 	l.mode = s.Mode
 	if !s.Mode.Switchdev() {
-		return l, nil
+		return nil
 	}
 	if err := l.link.Connect(s.Ports); err != nil {
-		return nil, fmt.Errorf("PF %s: %w", pf, err)
+		return fmt.Errorf("PF %s: %w", l.pf, err)
 	}
-	return l, nil
+	return nil
 }
 
-// link reads the PF's interface, and again while the answer lacks a VF. It finds the interface by its function, because
-// names change, and verifies the function, because an index is valid in one namespace only.
+// link reads the PF's interface without its eswitch. It finds the interface by its function, because names change.
 func (p *Policy) link(ctx context.Context, pf pci.Address) (*uplink, error) {
-	l := &uplink{pf: pf}
-	var err error
-	if l.number, err = p.number(pf); err != nil {
+	number, err := p.number(pf)
+	if err != nil {
 		return nil, err
 	}
-	err = again(ctx, func() error {
+	l := &uplink{pf: pf, number: number}
+	return l, p.readLink(ctx, l)
+}
+
+// readLink reads an interface, and again while the answer lacks a VF. It verifies the function, because an index is valid in one
+// namespace only.
+func (p *Policy) readLink(ctx context.Context, l *uplink) error {
+	err := again(ctx, func() (err error) {
 		l.link, err = p.Links.Read(ctx, l.number)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("PF %s: %w", pf, err)
+		return fmt.Errorf("PF %s: %w", l.pf, err)
 	}
 	// Before Linux 5.14 the kernel does not name the parent (IFLA_PARENT_DEV_NAME).
-	if l.link.Parent != "" && l.link.Parent != pf.String() {
-		return nil, fmt.Errorf("interface %d (%s) is that of %s and not of PF %s: the plugin sees another network namespace than /sys shows", l.number, l.link.Name, l.link.Parent, pf)
+	if l.link.Parent != "" && l.link.Parent != l.pf.String() {
+		return fmt.Errorf("interface %d (%s) is that of %s and not of PF %s: the plugin sees another network namespace than /sys shows", l.number, l.link.Name, l.link.Parent, l.pf)
 	}
-	return l, nil
+	return nil
 }
 
 func handle(pf pci.Address) Handle { return Handle{Bus: "pci", Name: pf.String()} }

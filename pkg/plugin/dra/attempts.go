@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -13,10 +15,11 @@ import (
 // Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows, so that they are tainted and the
 // scheduler chooses others. Attempts are kept in memory only. It is safe for concurrent use.
 //
-// A process has the function open, or one of its disks is in exclusive use: the function counts after two failures, until a claim is
-// prepared, or until Holders say that the reason has ended, since no claim would notice that. Another claim has the function: the
-// scheduler takes it for free, and would give it to each claim that comes. It counts at once, until the record of that claim has ended,
-// which [plan.NewAssessor] knows.
+// Fabric Manager did not activate the function's partition, after a reset and a second try, or because another program has a GPU of it: all
+// GPUs of the partition count at once, for the time Kept. A process has the function open, or one of its disks is in exclusive use: the
+// function counts after two failures, until a claim is prepared, or until Holders say that the reason has ended, since no claim would
+// notice that. Another claim has the function: the scheduler takes it for free, and would give it to each claim that comes. It counts at
+// once, until the record of that claim has ended, which [plan.NewAssessor] knows.
 type Attempts struct {
 	// Kept is how long a function stays tainted after the latest failure, or look.
 	Kept time.Duration
@@ -50,7 +53,9 @@ type attempt struct {
 }
 
 // isTaint reports whether the function is to be tainted.
-func (a attempt) isTaint() bool { return a.code == rule.HeldByLostClaim || a.times >= tainting }
+func (a attempt) isTaint() bool {
+	return a.code == rule.HeldByLostClaim || a.code == rule.PartitionNotActivated || a.times >= tainting
+}
 
 // tainting is the number of failures in a row after which a function is tainted. The first failure can be due to a process that is
 // ending.
@@ -58,11 +63,10 @@ const tainting = 2
 
 // Failed notes an error of Prepare.
 func (t *Attempts) Failed(err error) {
-	a, code, ok := onlySeenByPrepare(err)
-	if !ok {
-		return
+	addrs, code := onlySeenByPrepare(err)
+	for _, a := range addrs {
+		t.note(a, code)
 	}
-	t.note(a, code)
 	if code == rule.HeldByLostClaim && t.Holders != nil {
 		t.Holders.LookForLost()
 	}
@@ -152,25 +156,44 @@ func (t *Attempts) Failing() map[pci.Address]rule.Code {
 	return standing
 }
 
-// onlySeenByPrepare returns the function of an error whose reason the judgment on devices can't see. A missing CNI plugin of an address
+// onlySeenByPrepare returns the functions of an error whose reason the judgment on devices can't see. A missing CNI plugin of an address
 // pool is not such a reason: a class names the pool, and claims of other classes can use the same VF.
-func onlySeenByPrepare(err error) (pci.Address, rule.Code, bool) {
+func onlySeenByPrepare(err error) ([]pci.Address, rule.Code) {
 	if held, ok := errors.AsType[*effects.InUseError](err); ok {
-		return held.Address, rule.InUse, true
+		return []pci.Address{held.Address}, rule.InUse
+	}
+	if failed, ok := errors.AsType[*bind.NotActivatedError](err); ok {
+		return gpusOf(failed.Device), rule.PartitionNotActivated
 	}
 	refused, ok := errors.AsType[*rule.RefusedError](err)
 	if !ok {
-		return pci.Address{}, "", false
+		return nil, ""
 	}
 	for i := range refused.Verdicts {
 		switch r := &refused.Verdicts[i]; {
 		case r.Code == rule.DiskInUse:
-			return r.Address, r.Code, true
+			return []pci.Address{r.Address}, r.Code
+		case r.Code == rule.PartitionNotActivated:
+			return gpusOf(r.Device), r.Code
 		case r.Code == rule.Held && r.Culprit != nil:
-			return *r.Culprit, rule.HeldByLostClaim, true
+			return []pci.Address{*r.Culprit}, rule.HeldByLostClaim
 		case r.Code == rule.Held:
-			return r.Address, rule.HeldByLostClaim, true
+			return []pci.Address{r.Address}, rule.HeldByLostClaim
 		}
 	}
-	return pci.Address{}, "", false
+	return nil, ""
+}
+
+// gpusOf returns the GPUs of a device, by its name.
+func gpusOf(name string) (addrs []pci.Address) {
+	parts, err := device.ParseParts(name)
+	if err != nil {
+		return nil // no device has such a name
+	}
+	for _, p := range parts {
+		if p.Type == device.GPU {
+			addrs = append(addrs, p.Address)
+		}
+	}
+	return addrs
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
@@ -25,6 +26,9 @@ func TestAttempts(t *testing.T) {
 	audio := pci.Address{Bus: 0x3b, Function: 1}
 	ofAnother := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.Held, Address: gpu}}}
 	withMate := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.Held, Address: gpu, Culprit: &audio}}}
+	joined := map[pci.Address]rule.Code{{Bus: 0x86}: rule.PartitionNotActivated, {Bus: 0x87}: rule.PartitionNotActivated}
+	links := fmt.Errorf("prepare: %w", &bind.NotActivatedError{Device: "gpu-x2-0000-86-87", Err: errors.New("FM_ST_NVLINK_ERROR")})
+	foreign := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.PartitionNotActivated, Device: "gpu-x2-0000-86-87"}}}
 	lost := map[pci.Address]rule.Code{gpu: rule.HeldByLostClaim}
 	none, held := map[pci.Address]rule.Code{}, map[pci.Address]rule.Code{gpu: rule.InUse}
 	for name, tt := range map[string]struct {
@@ -41,12 +45,22 @@ func TestAttempts(t *testing.T) {
 			a.Failed(missing)
 			a.Failed(missing)
 		}, none},
-		"not the device's":          {func(a *dra.Attempts) { a.Failed(errors.New("no space left")); a.Failed(errors.New("no space left")) }, none},
-		"long ago":                  {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); time.Sleep(11 * time.Minute) }, none},
-		"another claim's":           {func(a *dra.Attempts) { a.Failed(ofAnother) }, lost},
-		"another claim's still":     {func(a *dra.Attempts) { a.Failed(ofAnother); time.Sleep(24 * time.Hour) }, lost},
-		"another claim's before":    {func(a *dra.Attempts) { a.Failed(ofAnother); a.Succeeded([]pci.Address{gpu}) }, none},
-		"another claim's companion": {func(a *dra.Attempts) { a.Failed(withMate) }, map[pci.Address]rule.Code{audio: rule.HeldByLostClaim}},
+		"not the device's":                {func(a *dra.Attempts) { a.Failed(errors.New("no space left")); a.Failed(errors.New("no space left")) }, none},
+		"long ago":                        {func(a *dra.Attempts) { a.Failed(inUse); a.Failed(inUse); time.Sleep(11 * time.Minute) }, none},
+		"another claim's":                 {func(a *dra.Attempts) { a.Failed(ofAnother) }, lost},
+		"another claim's still":           {func(a *dra.Attempts) { a.Failed(ofAnother); time.Sleep(24 * time.Hour) }, lost},
+		"another claim's before":          {func(a *dra.Attempts) { a.Failed(ofAnother); a.Succeeded([]pci.Address{gpu}) }, none},
+		"another claim's companion":       {func(a *dra.Attempts) { a.Failed(withMate) }, map[pci.Address]rule.Code{audio: rule.HeldByLostClaim}},
+		"a partition's links":             {func(a *dra.Attempts) { a.Failed(links) }, joined},
+		"a partition's links, long ago":   {func(a *dra.Attempts) { a.Failed(links); time.Sleep(11 * time.Minute) }, none},
+		"a partition another program has": {func(a *dra.Attempts) { a.Failed(foreign) }, joined},
+		"a partition, active since": {func(a *dra.Attempts) {
+			a.Failed(links)
+			a.Succeeded([]pci.Address{{Bus: 0x86}, {Bus: 0x87}})
+		}, none},
+		"a single GPU's partition": {func(a *dra.Attempts) {
+			a.Failed(&bind.NotActivatedError{Device: "gpu-0000-3b-00-0-vf-0000-5e-10-0", Err: errors.New("FM_ST_TIMEOUT")})
+		}, map[pci.Address]rule.Code{gpu: rule.PartitionNotActivated}},
 		"in use still": {func(a *dra.Attempts) {
 			a.Holders = blocking(func() bool { return true })
 			a.Failed(inUse)

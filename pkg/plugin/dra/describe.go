@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -13,8 +14,8 @@ import (
 )
 
 // describe collects the facts for publishing. After an error no device is judged.
-func (p *Publisher) describe(snap *device.Snapshot) (*publish.Node, error) {
-	known, err := p.config.Node.PlanNode(snap)
+func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publish.Node, error) {
+	known, err := p.config.Node.PlanNode(ctx, snap)
 	known.Failing = p.failing
 	if p.config.Attempts != nil {
 		known.Attempted = p.config.Attempts.Failing()

@@ -1,6 +1,8 @@
 package dra_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -227,10 +229,34 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("metadata lacks %s:\n%s", word, data)
 		}
 	}
+	versions := metadataObjects(t, data)
+	if got, want := []any{versions[0]["apiVersion"], versions[1]["apiVersion"]}, []any{"metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"}; !slices.Equal(got, want) {
+		t.Errorf("metadata has versions %v, want %v: programs take the first that they know", got, want)
+	}
+	delete(versions[0], "apiVersion")
+	delete(versions[1], "apiVersion")
+	if diff := cmp.Diff(versions[0], versions[1]); diff != "" {
+		t.Errorf("the versions differ (-v1beta1 +v1alpha1):\n%s", diff)
+	}
 	k.Unprepare(claim)
 	if diff := cmp.Diff(before, k.Files()); diff != "" {
 		t.Errorf("files (-before +after):\n%s", diff)
 	}
+}
+
+// metadataObjects are the two objects of a metadata file.
+func metadataObjects(t *testing.T, data []byte) (versions [2]map[string]any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(data))
+	for i := range versions {
+		if err := d.Decode(&versions[i]); err != nil {
+			t.Fatalf("object %d of the metadata: %v\n%s", i, err, data)
+		}
+	}
+	if d.More() {
+		t.Errorf("the metadata has more than two objects:\n%s", data)
+	}
+	return versions
 }
 
 // TestCallsRunSideBySide: two pods' calls are in the kernel at once. With the

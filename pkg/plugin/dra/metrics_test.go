@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
@@ -82,9 +81,6 @@ func TestGPUsByModel(t *testing.T) {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}
 }
-
-// noRecords is the journal of a node that never had a claim.
-func noRecords() ([]*journal.Record, []error) { return nil, nil }
 
 // TestPhases: the histogram reaches from a write to what the kubelet waits for.
 func TestPhases(t *testing.T) {

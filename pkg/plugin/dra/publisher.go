@@ -52,7 +52,7 @@ type PublisherConfig struct {
 // PublishedNode is what decides over the devices of a node, besides the snapshot and the journal. It is asked for each Publish.
 type PublishedNode interface {
 	// PlanNode returns the node that Prepare plans with ([prepare.Preparer.PlanNode]), on which devices are judged.
-	PlanNode(snap *device.Snapshot) (plan.Node, error)
+	PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error)
 	// Failing returns the checks that count and fail for a function.
 	Failing(a pci.Address) []rule.Failure
 	// Drains returns the node's drains.
@@ -117,7 +117,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	if !waits {
 		unseeded = p.seed(ctx)
 	}
-	described, unknown := p.describe(snap)
+	described, unknown := p.describe(ctx, snap)
 	pools := publish.Pools(described)
 	p.learn(pools) // before a withdrawal, for claims that are already allocated
 	if p.config.Health.Withdrawn() != nil {

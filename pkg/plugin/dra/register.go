@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -43,7 +44,7 @@ func (k Kubelet) Register(ctx context.Context, p *Plugin) (*kubeletplugin.Helper
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.KubeClient(k.Client), kubeletplugin.NodeName(k.NodeName),
 		kubeletplugin.PluginDataDirectoryPath(k.PluginDir), kubeletplugin.RegistrarDirectoryPath(k.RegistryDir),
 		kubeletplugin.Serialize(false), kubeletplugin.GRPCVerbosity(k.verbosity()), kubeletplugin.CDIDirectory(k.MetadataCDIDir),
-		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.EnableDeviceMetadata(true, metadataVersions()),
 	}
 	if k.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(k.PodUID)))
@@ -56,6 +57,12 @@ func (k Kubelet) Register(ctx context.Context, p *Plugin) (*kubeletplugin.Helper
 		return nil, fmt.Errorf("register with the kubelet: %w", err)
 	}
 	return helper, nil
+}
+
+// metadataVersions are those of the files of device metadata, which have the same data in each. Programs that were built with
+// the libraries of Kubernetes 1.36 know v1alpha1 only.
+func metadataVersions() []schema.GroupVersion {
+	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
 }
 
 // neverLogged is a verbosity that no logger has. The helper treats a negative one as 0, which is always logged.

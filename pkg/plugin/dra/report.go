@@ -144,9 +144,13 @@ func sanitizedCondition(parts []plan.Device, since metav1.Time) *metaac.Conditio
 
 // resetCondition returns the condition for the resets of a device's parts.
 func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *metaac.ConditionApplyConfiguration {
-	var methods []string
+	var methods, weak []string
 	for i := range parts {
+		fn, _ := pl.Function(parts[i].Address)
 		for _, r := range parts[i].Resets {
+			if fn != nil && isolation.IsWeak(fn.Vendor, fn.PF != nil, r.Method) {
+				weak = append(weak, parts[i].Address.String())
+			}
 			if !slices.Contains(methods, r.Method) {
 				methods = append(methods, r.Method)
 			}
@@ -159,7 +163,11 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 	if slices.ContainsFunc(pl.ResetsBefore, func(r isolation.Reset) bool {
 		return slices.ContainsFunc(parts, func(d plan.Device) bool { return slices.Contains(r.Set, d.Address) })
 	}) {
-		message += "; it was also reset before this claim, because its last tenancy ended without a reset"
+		message += "; it was also reset before this claim, because it was not proven clean"
+	}
+	if len(weak) > 0 {
+		message += "; no vendor says that this clears the memory of " + strings.Join(slices.Compact(weak), ", ")
+		return condition(conditionReset, metav1.ConditionTrue, rule.WeakReset, message, since)
 	}
 	return condition(conditionReset, metav1.ConditionTrue, rule.MemoryNotChecked, message, since)
 }
@@ -242,6 +250,8 @@ type StatusSync struct {
 	Reporter   *Reporter
 	Records    journal.Lister
 	Attributes Attributes
+	// Lost, which may be nil, reports whether a prepared claim has no active partition: its status is left as it is then.
+	Lost func(uid string) bool
 
 	// current are the claims whose status is correct, by UID, with the preparation and links that it shows.
 	current map[types.UID]string
@@ -256,7 +266,7 @@ func (s *StatusSync) Look(ctx context.Context) {
 	told, away := map[types.UID]string{}, error(nil)
 	for _, rec := range records {
 		uid := types.UID(rec.Plan.Claim.UID)
-		if rec.Kind != journal.Claim || rec.State != journal.Prepared {
+		if rec.Kind != journal.Claim || rec.State != journal.Prepared || s.Lost != nil && s.Lost(rec.ID()) {
 			continue
 		}
 		links := s.Reporter.config.Uplink.links(ctx, rec)
@@ -281,7 +291,7 @@ func (s *StatusSync) Look(ctx context.Context) {
 }
 
 // check reads one claim, and reports it again if its status does not show that it is prepared, or not the links of its
-// VFs. It skips a claim that does not exist, and keeps the status of a later refusal.
+// VFs, or that it lost a partition which it has again. It skips a claim that does not exist, and keeps the status of a later refusal.
 func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[pci.Address]vfLink) (right bool, err error) {
 	ref := rec.Plan.Claim
 	c, err := s.Reporter.config.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -290,7 +300,9 @@ func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[p
 		return true, nil
 	case err != nil:
 		return false, err
-	case string(c.UID) != ref.UID || showsPrepared(c, rec) && (!isReady(c, rec) || showsLinks(c, rec, links)):
+	case string(c.UID) != ref.UID:
+		return true, nil
+	case showsPrepared(c, rec) && !showsLost(c, rec) && (!isReady(c, rec) || showsLinks(c, rec, links)):
 		return true, nil
 	}
 	s.Reporter.enqueue(preparedReport(c, rec, s.Attributes, links, s.Reporter.anchor()))
@@ -332,6 +344,14 @@ func isReady(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 		}
 	}
 	return true
+}
+
+// showsLost reports whether a claim's status says that a partition of it is not active.
+func showsLost(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
+	return slices.ContainsFunc(rec.Plan.Allocated(), func(parts []plan.Device) bool {
+		ready := findReady(c, parts[0].Pool, parts[0].Published())
+		return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == string(rule.PartitionNotActivated)
+	})
 }
 
 // findReady returns the condition Ready of one of our devices; nil if there is none.

@@ -23,10 +23,10 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
-	"github.com/kata-vfio/kata-vfio/pkg/claimstatus"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/kube"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
@@ -180,7 +180,7 @@ func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []
 	}
 	note := rep.problem
 	if leftOut > 0 {
-		note = fmt.Sprintf("(%d refusals of this namespace before it have no event: there were too many at once) %s", leftOut, note)
+		note = fmt.Sprintf("(%s of this namespace before it without an event: there were too many at once) %s", output.Count(leftOut, "refusal"), note)
 	}
 	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, pods, corev1.EventTypeWarning, rep.reason, "Prepare", note)
 }
@@ -300,7 +300,7 @@ func (r *Reporter) write(ctx context.Context, rep *report) error {
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
 	claims := r.config.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
-	err := claimstatus.Write(ctx, claims, fieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+	err := kube.WriteClaimStatus(ctx, claims, fieldManager, ac, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		return claims.Get(ctx, rep.claim.Name, metav1.GetOptions{})
 	})
 	if apierrors.IsConflict(err) {

@@ -12,14 +12,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -50,6 +56,38 @@ func TestPreparedClaimsStatus(t *testing.T) {
 		t.Errorf("data %+v", data)
 	}
 	k.Events.Want(t, "ResourceClaim team-a/claim-uid-1 Normal Prepared Prepare: gpu 0000:3b:00.0 bound", "Pod team-a/train Normal Prepared Prepare: gpu 0000:3b:00.0 bound")
+}
+
+// TestVGPUsStatus: a tenant does not read more of the reset of a vGPU than its vendor says.
+func TestVGPUsStatus(t *testing.T) {
+	n := plugintest.New(t)
+	n.Kernel.WithIOMMUFD()
+	_, vfs := n.Kernel.AddVGPUHost(0x3b, 2, sysfstest.VGPUType{ID: 1428, Name: "NVIDIA H200X-35C", GiB: 35, Max: 2})
+	n.Reopen(func(c *prepare.Config) {
+		c.Parts.Providers = bind.Providers(n.FS, control.New(n.Kernel, n.FS, 10*time.Second), nil)
+		c.Node = &v1alpha1.NodeConfig{
+			Devices: []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpuvf"}}}},
+			GPUSlices: []v1alpha1.GPUSliceRule{{
+				Match: v1alpha1.GPUMatch{Vendors: []pci.ID{pci.VendorNVIDIA}}, NVIDIA: &v1alpha1.NVIDIASlices{VGPUType: "NVIDIA H200X-35C", Instances: 2},
+			}},
+		}
+		c.Node.Default()
+	})
+	n.Publish(&plugintest.Recorder{})
+	c := plugintest.Allocated("uid-1", "gpuvf-"+vfs[0].Label())
+	k := plugintest.Serve(t, n, n.Claims, "", c)
+	if answer := k.Prepare(c)["uid-1"]; answer.Error != "" {
+		t.Fatal(answer.Error)
+	}
+	status := k.Status(c)
+	want := []string{"Ready=True (Prepared)", "Isolated=True (Isolated)", "Reset=True (WeakReset)"}
+	if diff := cmp.Diff(want, plugintest.Conditions(status[0])); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	reset := meta.FindStatusCondition(status[0].Conditions, "Reset")
+	if reset == nil || !strings.Contains(reset.Message, "no vendor says that this clears the memory of "+vfs[0].String()) {
+		t.Errorf("condition Reset: got %+v, want the limit of its proof", reset)
+	}
 }
 
 // TestRefusedClaimsStatus: so does one whose claim is refused, with the

@@ -58,7 +58,7 @@ func (w *writes) MayListClaims(context.Context) (bool, error) { return true, nil
 // bare is a node of which only the snapshot decides.
 type bare struct{}
 
-func (bare) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+func (bare) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
 	return plan.Node{Snapshot: snap, Selection: nodeconfig.Select(nil, snap)}, nil
 }
 func (bare) Failing(pci.Address) []rule.Failure          { return nil }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -144,6 +145,13 @@ func (c *failingCollector) note(uid string, err error) {
 	} else if _, failing := c.since[uid]; !failing {
 		c.since[uid] = time.Now()
 	}
+}
+
+// all returns the first failure of each claim whose latest try failed.
+func (c *failingCollector) all() map[string]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.since)
 }
 
 // Describe implements [prometheus.Collector].

@@ -155,7 +155,10 @@ func (w *worker) do(j job, more <-chan struct{}) {
 			return
 		case w.ctx.Err() != nil:
 			return
-		case final(err):
+		case isOver(err): // as for each pod that ends while its job waits
+			log.Info("not needed any more", slog.String("why", err.Error()))
+			return
+		case isQuarantined(err):
 			log.Error("given up", slog.Any("err", err))
 			return
 		}
@@ -175,7 +178,11 @@ func (w *worker) try(j job) error {
 	} else {
 		err = w.cfg.Claims.HandOver(ctx, j.claim, j.sandbox)
 	}
-	w.cfg.observe(j.name(), time.Since(start), err)
+	failed := err
+	if isOver(err) {
+		failed = nil
+	}
+	w.cfg.observe(j.name(), time.Since(start), failed)
 	return err
 }
 
@@ -186,12 +193,16 @@ func (j *job) name() string {
 	return "HandOver"
 }
 
-// final reports whether a retry is useless: the claim no longer exists, or its devices are in quarantine, which only the
-// operator ends.
-func final(err error) bool {
+// isOver reports whether the claim no longer exists on the node, or is another pod's: it was unprepared, which reset its devices.
+func isOver(err error) bool {
 	_, gone := errors.AsType[*prepare.NotPreparedError](err)
+	return gone
+}
+
+// isQuarantined reports whether a retry is useless because the claim's devices are in quarantine, which only the operator ends.
+func isQuarantined(err error) bool {
 	_, quarantined := errors.AsType[*prepare.QuarantinedError](err)
-	return gone || quarantined
+	return quarantined
 }
 
 // sleep returns false if ctx ends first. A value from wake, which may be nil, ends it early.

@@ -1,11 +1,13 @@
 package nri
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -142,6 +144,45 @@ func TestWorker(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// hookErrors is an observer that remembers the errors of jobs.
+type hookErrors []error
+
+func (h *hookErrors) HookEnded(_ string, _ time.Duration, err error) { *h = append(*h, err) }
+
+func (*hookErrors) Refused(Refusal) {}
+
+// TestJobOfAClaimThatIsGone: a pod may end while its job waits. The log has that as information, and no failure is counted.
+func TestJobOfAClaimThatIsGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		level string
+		fails bool
+	}{
+		"unprepared":     {&prepare.NotPreparedError{}, "INFO", false},
+		"being released": {&prepare.NotPreparedError{State: journal.Releasing}, "INFO", false},
+		"another pod's":  {fmt.Errorf("hand over: %w", &prepare.NotPreparedError{State: journal.Prepared, PodUID: "first"}), "INFO", false},
+		"in quarantine":  {&prepare.QuarantinedError{Record: &journal.Record{}}, "ERROR", true},
+	} {
+		for _, j := range []job{handOver("c1", "s1"), renew("c1", "s1")} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{start: time.Now(), errs: map[string][]error{j.name() + " c1 s1": {c.err}}}
+				var log bytes.Buffer
+				seen := &hookErrors{}
+				w := newWorker(t.Context(), &Config{Claims: s, Log: slog.New(slog.NewTextHandler(&log, nil)), Observer: seen})
+				w.add(j)
+				time.Sleep(time.Hour)
+				w.wait()
+				if !strings.Contains(log.String(), "level="+c.level) || strings.Count(log.String(), "\n") != 1 {
+					t.Errorf("%s, %s: the log has %q, want one line with level %s", j.name(), name, log.String(), c.level)
+				}
+				if len(*seen) != 1 || ((*seen)[0] != nil) != c.fails {
+					t.Errorf("%s, %s: the observer got %v, want one call, failed: %t", j.name(), name, *seen, c.fails)
+				}
+			})
+		}
 	}
 }
 

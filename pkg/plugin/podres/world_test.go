@@ -233,6 +233,11 @@ func (w *world) dial() (podresourcesv1.PodResourcesListerClient, func()) {
 func (w *world) get() (*podresourcesv1.PodResources, error) {
 	client, hangUp := w.dial()
 	defer hangUp()
+	return w.getBy(client)
+}
+
+// getBy is get on the client's connection.
+func (w *world) getBy(client podresourcesv1.PodResourcesListerClient) (*podresourcesv1.PodResources, error) {
 	answer, err := client.Get(w.t.Context(), &podresourcesv1.GetPodResourcesRequest{PodName: "db-0", PodNamespace: namespace})
 	return answer.GetPodResources(), err
 }

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -86,19 +85,30 @@ func registeredName(registered []string, want string) string {
 
 // BindAll binds all functions to their targets, groups in parallel. It skips functions of a quarantine that are gone.
 func (set *Set) BindAll(ctx context.Context, rec *journal.Record) error {
-	var g errgroup.Group // without a shared context: one group's failure must not cut off another's write
-	for _, fns := range byGroup(rec.Plan.Functions) {
-		g.Go(func() error {
-			for _, fn := range fns {
-				err := set.Drive(ctx, rec, &fn, fn.Target)
-				if err != nil && (rec.State != journal.Quarantined || !set.isGone(&fn)) {
-					return err
-				}
+	groups := byGroup(rec.Plan.Functions)
+	errs := make([]error, len(groups))
+	together(len(groups), func(i int) {
+		for _, fn := range groups[i] {
+			err := set.Drive(ctx, rec, &fn, fn.Target)
+			if err != nil && (rec.State != journal.Quarantined || !set.isGone(&fn)) {
+				errs[i] = err
+				return
 			}
-			return nil
-		})
+		}
+	})
+	return cmp.Or(errs...) // one group's failure does not cut off another's write
+}
+
+// together does n pieces of work side by side, the last of them in this goroutine: most claims have one.
+func together(n int, work func(i int)) {
+	var others sync.WaitGroup
+	for i := range n - 1 {
+		others.Go(func() { work(i) })
 	}
-	return g.Wait()
+	if n > 0 {
+		work(n - 1)
+	}
+	others.Wait()
 }
 
 // byGroup splits functions by IOMMU group, in order.
@@ -241,18 +251,13 @@ func (set *Set) IsMoved(ctx context.Context, rec *journal.Record) (bool, error) 
 // Restore returns all functions of a record to their original bindings, groups in parallel. If one fails, it continues
 // with the others. It skips functions that are gone.
 func (set *Set) Restore(ctx context.Context, rec *journal.Record) error {
-	var g errgroup.Group
 	groups := byGroup(rec.Plan.Functions)
 	errs := make([]error, len(groups))
-	for i, fns := range groups {
-		g.Go(func() error {
-			for _, fn := range slices.Backward(fns) {
-				errs[i] = errors.Join(errs[i], set.restoreOne(ctx, rec, &fn))
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the goroutines return nil; errs has theirs
+	together(len(groups), func(i int) {
+		for _, fn := range slices.Backward(groups[i]) {
+			errs[i] = errors.Join(errs[i], set.restoreOne(ctx, rec, &fn))
+		}
+	})
 	return errors.Join(errs...)
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -87,14 +85,7 @@ func (set *Set) ResetForHost(ctx context.Context, rec *journal.Record) error {
 func (set *Set) ResetAll(ctx context.Context, rec *journal.Record, resets []isolation.Reset) ResetResult {
 	proofs := make([]*isolation.Proof, len(resets))
 	results := make([]ResetResult, len(resets))
-	var g errgroup.Group
-	for i, r := range resets {
-		g.Go(func() error {
-			proofs[i], results[i] = set.Reset(ctx, rec, r)
-			return nil
-		})
-	}
-	_ = g.Wait() // the goroutines return nil; results has their errors
+	together(len(resets), func(i int) { proofs[i], results[i] = set.Reset(ctx, rec, resets[i]) })
 	rec.Proofs = nil
 	for _, proof := range proofs {
 		if proof != nil {
@@ -200,21 +191,38 @@ func (set *Set) ProvenClean(rec *journal.Record, a pci.Address) error {
 // AccountForErrors accounts for the fatal errors that the kernel has counted for a function so far. A function without a
 // counter, or that no longer exists, has none.
 func (set *Set) AccountForErrors(bootID string, a pci.Address) error {
-	text, err := set.FS.ReadString(sysfs.FunctionPath(a) + "/aer_dev_fatal")
+	count, err := set.fatalErrors(a)
+	if err != nil || count == 0 {
+		return err
+	}
+	// The kernel counts from the function's discovery on, so a count is only valid together with the inode of that discovery.
+	// The inode comes before the count: if the function is discovered again in between, the mark is for a function that is
+	// gone, and the errors of the new one stay unaccounted.
+	inode, err := set.FS.FunctionInode(a)
 	if errors.Is(err, fs.ErrNotExist) || sysfs.Vanished(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	count, ok := pci.ParseFatalErrors(text)
-	if !ok || count == 0 {
-		return nil
-	}
-	// The kernel counts from the function's discovery on, so a count is only valid together with the inode of that discovery.
-	inode, err := set.FS.FunctionInode(a)
-	if err != nil {
+	if count, err = set.fatalErrors(a); err != nil || count == 0 {
 		return err
 	}
 	return set.Journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Inode: inode, Count: count})
+}
+
+// fatalErrors returns how many fatal errors the kernel has counted for a function: 0 also without a counter and without the function.
+func (set *Set) fatalErrors(a pci.Address) (uint64, error) {
+	text, err := set.FS.ReadString(sysfs.FunctionPath(a) + "/aer_dev_fatal")
+	if errors.Is(err, fs.ErrNotExist) || sysfs.Vanished(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	count, ok := pci.ParseFatalErrors(text)
+	if !ok {
+		return 0, nil
+	}
+	return count, nil
 }

@@ -1,6 +1,7 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,14 @@ func (e *ForeignValueError) Error() string {
 		e.Name, e.Now, e.Want, e.Found, e.Found)
 }
 
+// foreign returns a [ForeignValueError] for an activation that another program has set.
+func foreign(s *plan.Setting, now string) error {
+	if !s.Activation || now == s.Found || s.IsWanted(now) {
+		return nil
+	}
+	return &ForeignValueError{Name: s.Name, Now: now, Want: s.Want, Found: s.Found}
+}
+
 // ResolveSettings completes a plan's settings before the first effect: the values that are restored later. It leaves out a setting
 // that must not replace what is found, and refuses an activation in its place.
 func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error {
@@ -30,7 +39,7 @@ func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error 
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		if rec.Kind == journal.Bound {
-			fn.Settings = nil // no tenant, no settings
+			fn.Settings, fn.ServedBy = nil, nil // no tenant, no settings
 		}
 		var found []plan.Setting // nil without settings, as in a record that is read back
 		for _, s := range fn.Settings {
@@ -50,9 +59,9 @@ func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error 
 
 // resolveSetting reads what is in force for a setting, and reports whether the setting is made.
 func (set *Set) resolveSetting(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting) (keep bool, err error) {
-	refuse := func(text, fix string) error {
+	refuse := func(code rule.Code, text, fix string) error {
 		return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
-			Code: rule.UnsupportedSetting, Address: fn.Address, Culprit: fn.PF, Device: deviceName(&rec.Plan, fn), Text: text, Fix: fix,
+			Code: code, Address: fn.Address, Culprit: fn.PF, Device: deviceOf(&rec.Plan, fn).Published(), Text: text, Fix: fix,
 		})
 	}
 	provider, err := set.provider(s)
@@ -62,14 +71,14 @@ func (set *Set) resolveSetting(ctx context.Context, rec *journal.Record, fn *pla
 	// Resolve reads only: it runs before the record is on disk, so nothing would undo a write.
 	err = provider.Resolve(ctx, fn, s)
 	if no, ok := errors.AsType[*bind.UnsettableError](err); ok {
-		return false, refuse(no.Text, no.Fix)
+		return false, refuse(cmp.Or(no.Reason, rule.UnsupportedSetting), no.Text, no.Fix)
 	}
 	if err != nil {
 		return false, fmt.Errorf("claim %s: %w", rec.Plan.Claim, err)
 	}
 	replaceable := s.Replaces == nil || *s.Replaces == s.Found
 	if s.Activation && !replaceable {
-		return false, refuse(
+		return false, refuse(rule.UnsupportedSetting,
 			fmt.Sprintf("%s of %s is %s already, and no claim has it", s.Name, fn.Address, s.Found),
 			fmt.Sprintf("end what uses it, then set it to %s", *s.Replaces),
 		)
@@ -95,6 +104,45 @@ func (set *Set) Activate(ctx context.Context, rec *journal.Record) error {
 	return set.makeSettings(ctx, rec, true)
 }
 
+// LostActivation looks for an activation of a prepared claim that is not in force any more. loss says which one it is; it is nil if all
+// are in force. While the program that makes an activation is away, the activation stands if a sandbox has the claim, and it was in force
+// when it could be read last: nothing is to be done then, and the program changes nothing before it is back. A claim that no sandbox has
+// needs the program, as does the next sandbox: its VM would start without what the activation is for.
+func (set *Set) LostActivation(ctx context.Context, rec *journal.Record) (loss, err error) {
+	for i := range rec.Plan.Functions {
+		fn := &rec.Plan.Functions[i]
+		for _, s := range fn.SettingsOf(true) {
+			if loss, err := set.lost(ctx, rec, fn, s); loss != nil || err != nil {
+				return loss, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+// lost says that one activation is not in force; nil if it is, or stands.
+func (set *Set) lost(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting) (loss, err error) {
+	err = set.withProvider(ctx, rec, fn, s, func(p bind.Provider) error {
+		now, err := p.Read(ctx, fn, s.Name)
+		if away, ok := errors.AsType[*bind.AwayError](err); ok && rec.Sandbox != nil && s.IsWanted(away.Last) {
+			return nil
+		}
+		if err != nil || s.IsWanted(now) {
+			return err
+		}
+		if err := foreign(s, now); err != nil {
+			return err
+		}
+		loss = fmt.Errorf("claim %s: %s of %s reads %q, and was %q when it was prepared", rec.Plan.Claim, s.Name, fn.Address, now, s.Want)
+		if named, ok := p.(bind.LossNamer); ok {
+			loss = named.Lost(deviceOf(&rec.Plan, fn).Published(), loss)
+		}
+		return nil
+	})
+	return loss, err
+}
+
+// makeSettings makes the settings that are activations, or the others.
 func (set *Set) makeSettings(ctx context.Context, rec *journal.Record, activations bool) error {
 	e := ledger.Event{Type: ledger.Policy}
 	changed := rec.State == journal.Preparing
@@ -138,16 +186,15 @@ func (set *Set) Deactivate(ctx context.Context, rec *journal.Record) error {
 func (set *Set) Stop(ctx context.Context, rec *journal.Record) {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		if len(fn.Settings) == 0 {
-			continue
+		for _, name := range fn.Providers() {
+			stopper, ok := set.Providers[name].(bind.Stopper)
+			if !ok || set.CheckFunction(fn) != nil {
+				continue
+			}
+			begun := time.Now()
+			err := stopper.Stop(ctx, fn)
+			set.Observe(Event{Claim: rec.Plan.Claim, Phase: PhaseSetting, Took: time.Since(begun), Err: err})
 		}
-		stopper, ok := set.Providers[fn.Settings[0].Provider].(bind.Stopper)
-		if !ok || set.CheckFunction(fn) != nil {
-			continue
-		}
-		begun := time.Now()
-		err := stopper.Stop(ctx, fn)
-		set.Observe(Event{Claim: rec.Plan.Claim, Phase: PhaseSetting, Took: time.Since(begun), Err: err})
 	}
 }
 
@@ -170,6 +217,24 @@ type inForce struct {
 
 // put brings one setting from a value to another. The observer gets it as a step.
 func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting, from, to string) (is inForce, err error) {
+	err = set.withProvider(ctx, rec, fn, s, func(p bind.Provider) error {
+		step, begun := fn.SetStep(s, from, to), time.Now()
+		is, err = set.putAlone(ctx, rec, fn, s, p, to)
+		set.Observe(Event{Claim: rec.Plan.Claim, Phase: PhaseSetting, Step: &step, Took: time.Since(begun), Err: err})
+		return err
+	})
+	if failed, ok := errors.AsType[*bind.NotActivatedError](err); ok {
+		failed.Device = deviceOf(&rec.Plan, fn).Published()
+	}
+	if err != nil {
+		return inForce{}, err
+	}
+	return is, nil
+}
+
+// withProvider does work with the provider of a setting, when nothing else changes the setting. It returns all errors with the setting's
+// name.
+func (set *Set) withProvider(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting, work func(bind.Provider) error) error {
 	provider, err := set.provider(s)
 	if err == nil {
 		err = set.CheckFunction(fn)
@@ -179,14 +244,32 @@ func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function,
 		err = set.Executor.Settle(ctx, fn.Address)
 	}
 	if err == nil {
-		step, begun := fn.SetStep(s, from, to), time.Now()
-		is, err = putValue(ctx, provider, fn, s, to)
-		set.Observe(Event{Claim: rec.Plan.Claim, Phase: PhaseSetting, Step: &step, Took: time.Since(begun), Err: err})
+		err = work(provider)
 	}
 	if err != nil {
-		return inForce{}, fmt.Errorf("claim %s: %s of %s: %w", rec.Plan.Claim, s.Name, fn.Address, err)
+		return fmt.Errorf("claim %s: %s of %s: %w", rec.Plan.Claim, s.Name, fn.Address, err)
 	}
-	return is, nil
+	return nil
+}
+
+// putAlone is putValue, one at a time for the VFs of a PF if the provider wants that. Claims of VFs share the lock of the PF, so that they are
+// prepared side by side. This lock is the innermost: its holder waits for no other one.
+func (set *Set) putAlone(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting, p bind.Provider, to string) (inForce, error) {
+	// What ends a value leaves more to the other VFs, and must not wait for one of them that hangs.
+	if _, alone := p.(bind.Alone); !alone || fn.PF == nil || to != s.Want {
+		return putValue(ctx, p, fn, s, to)
+	}
+	if now, err := p.Read(ctx, fn, s.Name); err != nil || s.IsWanted(now) {
+		return inForce{value: now}, err
+	}
+	release, err := set.Lock(ctx, rec.Plan.Claim, []Lock{{Name: "settings-" + fn.PF.Label(), Kept: true}})
+	if err != nil {
+		return inForce{}, fmt.Errorf("%w; if a write for another VF of %s hangs in the kernel, `kata-vfio-plugin status` names it", err, fn.PF)
+	}
+	// A write past its deadline may yet change what the other VFs can have, so the lock is kept until the kernel answers. Nobody waits for
+	// it longer than for any other lock. After a restart nothing of it is left but a process that has not ended, which keeps it alike.
+	defer set.Executor.WhenSettled(ctx, fn.Address, release)
+	return putValue(ctx, p, fn, s, to)
 }
 
 // putValue sets a value unless it is in force, and reads it back. It does not touch an activation that another program has changed.
@@ -196,8 +279,8 @@ func putValue(ctx context.Context, p bind.Provider, fn *plan.Function, s *plan.S
 	if err != nil || now == to || to == s.Want && s.IsWanted(now) {
 		return inForce{value: now}, err
 	}
-	if s.Activation && now != s.Found && !s.IsWanted(now) {
-		return inForce{}, &ForeignValueError{Name: s.Name, Now: now, Want: s.Want, Found: s.Found}
+	if err := foreign(s, now); err != nil {
+		return inForce{}, err
 	}
 	if err := p.Set(ctx, fn, s.Name, to); err != nil {
 		return inForce{}, err

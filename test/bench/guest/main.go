@@ -111,7 +111,7 @@ type bench struct {
 
 func open(ctx context.Context, a pci.Address) (*bench, error) {
 	b := &bench{}
-	n, err := node.Open(node.NodeConfig{
+	n, err := node.Open(node.Config{
 		Root: "/", StateDir: node.DefaultStateDir, RunDir: node.DefaultRunDir, CDIDir: node.DefaultCDIDir,
 		WriteLimit: node.DefaultWriteLimit,
 		Observe:    b.observe,

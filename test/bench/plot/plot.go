@@ -2,6 +2,7 @@
 package plot
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,8 +22,20 @@ func Save(p *plot.Plot, name string, width, height vg.Length) (string, error) {
 		return "", fmt.Errorf("create the folder of the plots: %w", err)
 	}
 	file := filepath.Join(folder, name+".svg")
-	if err := p.Save(width, height, file); err != nil {
+	drawn, err := p.WriterTo(width, height, "svg")
+	if err != nil {
 		return "", fmt.Errorf("draw %s: %w", name, err)
+	}
+	var svg bytes.Buffer
+	if _, err := drawn.WriteTo(&svg); err != nil {
+		return "", fmt.Errorf("draw %s: %w", name, err)
+	}
+	shown, err := legible(svg.Bytes())
+	if err != nil {
+		return "", fmt.Errorf("draw %s: %w", name, err)
+	}
+	if err := os.WriteFile(file, shown, 0o644); err != nil {
+		return "", fmt.Errorf("write the figure: %w", err)
 	}
 	return file, nil
 }

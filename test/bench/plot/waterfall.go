@@ -3,6 +3,7 @@ package plot
 import (
 	"image/color"
 	"slices"
+	"strconv"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -69,9 +70,15 @@ func labelsOf(rows []string) vg.Length {
 // until marks an axis up to a limit.
 type until struct{ limit float64 }
 
-// Ticks returns the default ticks up to the limit.
+// Ticks returns the default ticks up to the limit, with numbers as short as they can be.
 func (u until) Ticks(from, to float64) []plot.Tick {
-	return slices.DeleteFunc(plot.DefaultTicks{}.Ticks(from, to), func(t plot.Tick) bool { return t.Value > u.limit })
+	ticks := slices.DeleteFunc(plot.DefaultTicks{}.Ticks(from, to), func(t plot.Tick) bool { return t.Value > u.limit })
+	for i := range ticks {
+		if !ticks[i].IsMinor() {
+			ticks[i].Label = strconv.FormatFloat(ticks[i].Value, 'g', -1, 64)
+		}
+	}
+	return ticks
 }
 
 // WaterfallHeight returns a height at which a waterfall of so many rows and phases is readable.

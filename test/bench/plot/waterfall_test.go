@@ -33,7 +33,7 @@ func TestWaterfallShowsRowsAndPhases(t *testing.T) {
 	}
 	// The colors of the first two phases, for each bar and in the legend.
 	for color, want := range map[string]int{"fill:#332288": 3, "fill:#88CCEE": 2} {
-		if got := strings.Count(string(svg), color); got != want {
+		if got := strings.Count(string(svg), `style="`+color); got != want {
 			t.Errorf("%d shapes have %q, want %d", got, color, want)
 		}
 	}

@@ -194,7 +194,7 @@ func (j journalOf) List() ([]*journal.Record, []error) { return j, nil }
 type facts struct{ node string }
 
 // PlanNode implements [dra.PublishedNode].
-func (f facts) PlanNode(snap *device.Snapshot) (plan.Node, error) {
+func (f facts) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
 	return plan.Node{Name: f.node, Snapshot: snap, Selection: nodeconfig.Select(nil, snap)}, nil
 }
 

@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	// Scheduler is the schedulerName of pods that KAI schedules, and QueueLabel their label with a queue.
-	Scheduler, QueueLabel = "kai-scheduler", "kai.scheduler/queue"
+	// Scheduler is the schedulerName of pods that KAI schedules.
+	Scheduler = "kai-scheduler"
+	// QueueLabel is the label of those pods with a queue.
+	QueueLabel = "kai.scheduler/queue"
 	// AnyQueue is a queue without limits.
 	AnyQueue = "any"
 	loopback = "127.0.0.1"

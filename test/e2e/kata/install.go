@@ -47,11 +47,13 @@ type Source struct {
 	Agent string
 	// Config is a configuration file for one of the runtimes, in the place of the release's; empty means the release's for each.
 	Config string
+	// QEMU is a static QEMU that runs the VMs, such as bin/qemu-system-x86_64 of Dir; empty means the machine's, which is Debian's.
+	QEMU string
 }
 
-// SourceOf reads a Source from the environment: KATA, KATA_AGENT and KATA_CONFIG.
+// SourceOf reads a Source from the environment: KATA, KATA_AGENT, KATA_CONFIG and KATA_QEMU.
 func SourceOf(getenv func(string) string) Source {
-	return Source{Dir: getenv("KATA"), Agent: getenv("KATA_AGENT"), Config: getenv("KATA_CONFIG")}
+	return Source{Dir: getenv("KATA"), Agent: getenv("KATA_AGENT"), Config: getenv("KATA_CONFIG"), QEMU: getenv("KATA_QEMU")}
 }
 
 // Install is an installed Kata and the runtime of it that a node uses.
@@ -63,6 +65,7 @@ type Install struct {
 
 	dir    string
 	base   string // its configuration, on this host
+	qemu   string // a release's QEMU, on this host; empty for the machine's
 	agent  string // in a guest of the lab's
 	guest  guest  // its own, where there is no agent
 	labOwn bool
@@ -70,7 +73,7 @@ type Install struct {
 
 // Find finds a runtime of an installation, and what its VMs boot. The error says what is missing.
 func Find(ctx context.Context, source Source, runtime Runtime) (Install, error) {
-	i := Install{Runtime: runtime, dir: source.Dir, base: source.Config}
+	i := Install{Runtime: runtime, dir: source.Dir, base: source.Config, qemu: source.QEMU}
 	if i.base == "" {
 		i.base = filepath.Join(i.dir, i.config())
 	}
@@ -80,6 +83,9 @@ func Find(ctx context.Context, source Source, runtime Runtime) (Install, error) 
 		}
 	}
 	if err := i.findGuest(source.Agent); err != nil {
+		return Install{}, err
+	}
+	if err := i.findQEMU(); err != nil {
 		return Install{}, err
 	}
 	var err error
@@ -150,6 +156,9 @@ func (i Install) Stage(dir string) error {
 	if program := filepath.Join(i.dir, command); i.Runtime == Go && exists(program) {
 		files[command] = program
 	}
+	if i.qemu != "" {
+		files[ownQEMU] = i.qemu
+	}
 	if !i.labOwn {
 		files[guestKernel], files[guestRoot] = i.guest.kernel, i.guest.root()
 	}
@@ -158,7 +167,7 @@ func (i Install) Stage(dir string) error {
 			return fmt.Errorf("stage Kata: %w", err)
 		}
 	}
-	return nil
+	return i.stageFirmware(dir)
 }
 
 func exists(path string) bool {

@@ -12,13 +12,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/test/e2e/process"
 )
 
-// Image is a container image of static programs and nothing else, which the node has without pulling it.
+// Image is a container image of static programs, which the node has without pulling it. Beside them it may have dynamic programs, with
+// all that these need.
 type Image struct {
 	// Name is the whole name with its tag, such as localhost/pause:1.
 	Name string
-	// Programs are all that the image has: static binaries on this host (see Compile) by their absolute paths in the
-	// image.
+	// Programs are static binaries on this host (see Compile) by their absolute paths in the image.
 	Programs map[string]string
+	// Dynamic are dynamic ones in the same form, and Libraries are files on this host that they load by name when they run.
+	Dynamic   map[string]string
+	Libraries []string
 	// Entrypoint is what a container runs: the path of one of the programs, and its arguments.
 	Entrypoint []string
 }
@@ -28,6 +31,12 @@ func (i Image) write(ctx context.Context, command, archive string) error {
 	args := []string{"-o", archive, "-name", i.Name}
 	for _, word := range i.Entrypoint {
 		args = append(args, "-entrypoint", word)
+	}
+	for _, path := range slices.Sorted(maps.Keys(i.Dynamic)) {
+		args = append(args, "-dynamic", path+"="+i.Dynamic[path])
+	}
+	for _, file := range i.Libraries {
+		args = append(args, "-library", file)
 	}
 	args = append(args, "--") // all else is programs
 	for _, path := range slices.Sorted(maps.Keys(i.Programs)) {

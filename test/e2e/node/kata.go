@@ -39,7 +39,7 @@ func (n *Node) stageKata(ctx context.Context, dir string) error {
 		}
 	}
 	kernel, root, initrd := k.BootFiles("/boot/vmlinux-"+img.KernelVersion, initramfs)
-	values := map[string]any{"Kernel": kernel, "Image": root, "Initrd": initrd, "LabsGuest": k.LabsGuest(), "Runtime": string(k.Runtime)}
+	values := map[string]any{"Kernel": kernel, "Image": root, "Initrd": initrd, "LabsGuest": k.LabsGuest(), "Runtime": string(k.Runtime), "QEMU": k.QEMU()}
 	for _, name := range []string{"kata-blueprint.yaml", "kata-lab.toml"} {
 		if err := render(name, filepath.Join(dir, "etc", name), values); err != nil {
 			return err

@@ -61,6 +61,9 @@ type Config struct {
 	Kata *kata.Install
 	// Sanitizer is the static binary of kata-vfio-sanitize. With it the node has SanitizeImage, and the VMs of the stand-in the program.
 	Sanitizer string
+	// Board is whether the node has what StartBoard needs. The plugin's image then has a stub of NVIDIA's library, as one that
+	// `make fabric-image` makes has the library.
+	Board bool
 	// Images are further images for pods, which must not be pulled (imagePullPolicy Never or IfNotPresent).
 	Images []Image
 	// Machine is the lab machine. Its State is the node's own and must be empty; its memory is 6 GiB unless

@@ -14,9 +14,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kata-vfio/kata-vfio/pkg/fabric/manager"
 	"github.com/kata-vfio/kata-vfio/test/e2e/binaries"
 	"github.com/kata-vfio/kata-vfio/test/e2e/controlplane"
 	"github.com/kata-vfio/kata-vfio/test/internal/compile"
+	"github.com/kata-vfio/kata-vfio/test/nvfm"
 )
 
 //go:embed files
@@ -41,6 +43,11 @@ func (n *Node) stage(ctx context.Context, set *binaries.Set, dir string) error {
 	group.Go(func() error {
 		return compile.Static(groupCtx, module+"/test/e2e/node/"+askCRI, filepath.Join(dir, "bin", askCRI))
 	})
+	if n.config.Board {
+		group.Go(func() error {
+			return compile.Static(groupCtx, module+"/test/e2e/node/"+FabricManager, filepath.Join(dir, "bin", FabricManager))
+		})
+	}
 	group.Go(func() error { return n.stageImages(groupCtx, set.Path("image"), dir) })
 	group.Go(func() error { return errors.Join(n.stagePrograms(set, dir), n.stageConfig(dir)) })
 	if err := group.Wait(); err != nil {
@@ -86,10 +93,18 @@ func (n *Node) stageImages(ctx context.Context, command, dir string) error {
 		ours["/usr/bin/"+name] = program
 	}
 	programs := map[string]string{"/container": container}
+	plugin := Image{Name: pluginImage, Programs: ours, Entrypoint: []string{"/usr/bin/" + PluginName}}
+	if n.config.Board {
+		built, err := nvfm.Compile(ctx, n.dir)
+		if err != nil {
+			return err
+		}
+		plugin.Dynamic, plugin.Libraries = map[string]string{"/usr/bin/" + manager.Program: built.Helper}, []string{built.Library}
+	}
 	images := append(slices.Clone(n.config.Images),
 		Image{Name: PauseImage, Programs: programs, Entrypoint: []string{"/container", "pause"}},
 		Image{Name: ShowImage, Programs: programs, Entrypoint: []string{"/container", "show"}},
-		Image{Name: pluginImage, Programs: ours, Entrypoint: []string{"/usr/bin/" + PluginName}})
+		plugin)
 	if n.config.Sanitizer != "" {
 		programs := map[string]string{"/container": container, "/usr/bin/" + sanitizer: n.config.Sanitizer}
 		images = append(images, Image{Name: SanitizeImage, Programs: programs, Entrypoint: []string{"/container", "sanitize"}})

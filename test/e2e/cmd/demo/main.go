@@ -23,6 +23,7 @@ func main() {
 	flag.StringVar(&f.chart, "chart", "deploy/helm/kata-vfio", "the chart to install")
 	flag.StringVar(&f.example, "example", "deploy/examples/gpu-pod.yaml", "the pod to run")
 	flag.StringVar(&f.networked, "network-example", "deploy/examples/gpu-and-vf-network.yaml", "the pod with a network to run")
+	flag.StringVar(&f.joined, "partition-example", "deploy/examples/partition/pod.yaml", "the pod with two joined GPUs to run")
 	flag.StringVar(&f.auditor, "auditor", "bin/kata-vfio-audit", "the audit's command, for the node")
 	flag.StringVar(&f.sanitizer, "sanitizer", "bin/kata-vfio-sanitize", "the shipped sanitizer, for a VM")
 	flag.StringVar(&f.plugins, "plugins", "bin", "the directory of kubectl's plugin")
@@ -48,6 +49,7 @@ const overview = `kata-vfio's demo, on virtual hardware in this machine. It chan
     the security team's audit finds a fault, explains it, and confirms its fix; the device is reset and returned
     a second tenant reads what the first has left in the GPU's memory; with a sanitizing stage, the next one reads zeros
     a pod gets a GPU, and a VF with an address; no other tenant gets a VF of the same PF meanwhile
+    a pod gets two GPUs that NVLink joins, as one device in one VM: a partition of Fabric Manager
 
 The first run also builds a machine image and a control plane, up to half an hour on two cores; the cache keeps them.
 Press Ctrl-C to stop: everything that the demo started ends with it.
@@ -55,8 +57,8 @@ Press Ctrl-C to stop: everything that the demo started ends with it.
 `
 
 type flags struct {
-	machine, chart, example, networked, auditor, sanitizer, plugins, report string
-	clusterOnly                                                             bool
+	machine, chart, example, networked, joined, auditor, sanitizer, plugins, report string
+	clusterOnly                                                                     bool
 }
 
 // run plays the first part and builds beside it, then plays the second. A build that fails is told after the first part,

@@ -41,7 +41,7 @@ func (s *story) play(ctx context.Context) error {
 	}
 	defer s.plane.Stop()
 	if s.node, err = node.Start(ctx, node.Config{
-		Plane: s.plane, Progress: s.out, Programs: map[string]string{"kata-vfio-audit": s.auditor}, Sanitizer: s.sanitizer,
+		Plane: s.plane, Progress: s.out, Programs: map[string]string{"kata-vfio-audit": s.auditor}, Sanitizer: s.sanitizer, Board: true,
 		Machine: lab.Config{KernelArgs: []string{"init_on_alloc=1"}}, // the kernel's default, but the image has no file that says so
 	}); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (s *story) play(ctx context.Context) error {
 	defer s.node.Stop() //nolint:contextcheck // ctx may be over, and the node is to be removed all the same
 	for _, chapter := range []func(context.Context) error{
 		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbor, s.auditClean, s.auditFault, s.remove, s.leak,
-		s.sanitize, s.network, s.exclusive,
+		s.sanitize, s.network, s.exclusive, s.partition,
 	} {
 		if err := chapter(ctx); err != nil {
 			return err
@@ -109,6 +109,11 @@ func (s *story) applyExample(ctx context.Context, file, pod string) error {
 	if err != nil {
 		return err
 	}
+	return s.applyText(ctx, file, text, pod)
+}
+
+// applyText is applyExample of a file's text, which may have been changed.
+func (s *story) applyText(ctx context.Context, file string, text []byte, pod string) error {
 	small := exampleLimits.ReplaceAll(exampleImage.ReplaceAll(text, []byte("image: "+node.ShowImage)), []byte("limits: {cpu: 50m, memory: 64Mi}"))
 	s.say("(with the lab's image and less memory)\n$ kubectl apply -f %s --namespace team-a", file)
 	out, err := s.plane.KubectlInput(ctx, strings.NewReader(string(small)), "apply", "--namespace", "team-a", "-f", "-")
@@ -160,9 +165,13 @@ func (s *story) describe(ctx context.Context) error {
 	return s.status(ctx)
 }
 
-// status asks the plugin on the node what it holds.
+// statusCommand asks the plugin on the node what it holds.
+func statusCommand() []string {
+	return []string{"exec", "--namespace", node.PluginNamespace, "daemonset/" + node.PluginName, "--", node.PluginName, "status"}
+}
+
 func (s *story) status(ctx context.Context) error {
-	return s.show(ctx, "exec", "--namespace", node.PluginNamespace, "daemonset/"+node.PluginName, "--", node.PluginName, "status")
+	return s.show(ctx, statusCommand()...)
 }
 
 // remove has the tenant leave a secret, deletes the pods, and shows that the device is where it was.

@@ -24,12 +24,15 @@ type kataConfig struct {
 		EnableAnnotations *[]string `toml:"enable_annotations"`
 		DisableBlock      bool      `toml:"disable_block_device_use"`
 		VirtioFSArgs      []string  `toml:"virtio_fs_extra_args"`
+		EnableNUMA        *bool     `toml:"enable_numa"`
+		NUMAMapping       *[]string `toml:"numa_mapping"`
 	} `toml:"hypervisor"`
 	Runtime struct {
 		VFIOMode           string  `toml:"vfio_mode"`
 		StaticSandbox      bool    `toml:"static_sandbox_resource_mgmt"`
 		SandboxCgroupOnly  bool    `toml:"sandbox_cgroup_only"`
 		PodResourceAPISock *string `toml:"pod_resource_api_sock"`
+		PinVCPUs           *bool   `toml:"enable_vcpus_pinning"`
 	} `toml:"runtime"`
 }
 
@@ -71,6 +74,23 @@ func TestKataDropInsSayWhatTheyMust(t *testing.T) {
 				t.Errorf("the runtime is %+v, its socket %v", r, r.PodResourceAPISock)
 			}
 		})
+	}
+}
+
+// The topology is the Go runtime's alone, and one that the drop-in itself maps would be that of each VM, whatever its devices.
+func TestNUMADropInLetsKataChoose(t *testing.T) {
+	got := kata(t, "60-numa.toml")
+	qemu := got.Hypervisor["qemu"]
+	if len(got.Hypervisor) != 1 || !cmp.Equal(qemu.EnableNUMA, new(true)) || !cmp.Equal(qemu.NUMAMapping, &[]string{}) {
+		t.Errorf("the topology is %+v, want it enabled with an empty mapping that is written out", got.Hypervisor)
+	}
+	if !got.Runtime.StaticSandbox || !cmp.Equal(got.Runtime.PinVCPUs, new(true)) {
+		t.Errorf("the runtime is %+v, want a size that is fixed at boot, and pinned CPUs", got.Runtime)
+	}
+	for _, file := range []string{"50-kata-gpu-runtime-rs.toml", "50-kata-vfio-runtime-rs.toml"} {
+		if q := kata(t, file).Hypervisor["qemu"]; q.EnableNUMA != nil || q.NUMAMapping != nil {
+			t.Errorf("%s configures a topology that the Rust runtime does not have", file)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command container is all that the lab node's images have. As "pause" it holds a sandbox's namespaces; as "show" it
 // prints what its pod's VM sees, one JSON object on a line, and waits. As "hold" it opens a file, says so, and waits. As
-// "environ" it prints a process' environment, a variable on a line, by its file in /proc, and ends. As "sanitized" it answers for a
+// "environ" it prints a process' environment, a variable on a line, by its file in /proc, and ends. As "print" it prints a file, and ends. As "sanitized" it answers for a
 // sanitizer, by the ids of a device, that the device is clean, and ends. As "write" it writes a text into the memory of its pod's GPU, as
 // "read" it prints how many bytes are there that are not zero, and the text that they begin with, and as "sanitize" it runs
 // kata-vfio-sanitize with its arguments: these three work in the VM, by the socket of runcvm, and end.
@@ -54,6 +54,11 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 1 && args[0] == "environ" {
 		text, err := os.ReadFile(args[1])
 		fmt.Printf("%s", bytes.ReplaceAll(text, []byte{0}, []byte("\n")))
+		return err
+	}
+	if len(args) > 1 && args[0] == "print" {
+		text, err := os.ReadFile(args[1])
+		fmt.Printf("%s", text)
 		return err
 	}
 	if len(args) > 2 && args[0] == "sanitized" {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	kernel "github.com/kata-vfio/kata-vfio/test/lab/tests/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/tests/stage"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -52,7 +52,7 @@ func TestEvidenceIsWhatTheMachineSays(t *testing.T) {
 }
 
 // machineSays reports whether the machine says what the evidence does, as far as a plain look can tell.
-func machineSays(t *testing.T, e *finding.Evidence) (says, known bool) {
+func machineSays(t *testing.T, e *rule.Evidence) (says, known bool) {
 	t.Helper()
 	if e.Error != "" || !filepath.IsAbs(e.Path) {
 		return false, false

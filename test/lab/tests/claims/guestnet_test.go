@@ -13,7 +13,9 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/dynamic-resource-allocation/api/metadata"
+	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -134,13 +136,18 @@ func deviceMetadata(t *testing.T, rec *journal.Record) map[string]string {
 	files, dir := map[string]string{}, t.TempDir()
 	for request, devices := range requests {
 		content := metadatav1beta1.DeviceMetadata{
-			TypeMeta:   metav1.TypeMeta{APIVersion: metadatav1beta1.SchemeGroupVersion.String(), Kind: "DeviceMetadata"},
+			TypeMeta:   metav1.TypeMeta{Kind: "DeviceMetadata"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: rec.Plan.Claim.Namespace, Name: rec.Plan.Claim.Name},
 			Requests:   []metadatav1beta1.DeviceMetadataRequest{{Name: request, Devices: devices}},
 		}
-		text, err := json.Marshal(content)
-		if err != nil {
-			t.Fatal(err)
+		var text []byte
+		for _, version := range []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion} {
+			content.APIVersion = version.String() // both have the same fields
+			object, err := json.Marshal(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(append(text, object...), '\n')
 		}
 		here := filepath.Join(dir, request+".json")
 		if err := os.WriteFile(here, text, 0o600); err != nil {

@@ -202,7 +202,7 @@ type end struct {
 
 // sanitizeIn runs the stage of a device that waits for one, as the controller's pod does, decides it as the plugin does, and
 // checks the history.
-func sanitizeIn(t *testing.T, n *node.Node, c node.NodeConfig, profile, address string, release time.Duration) {
+func sanitizeIn(t *testing.T, n *node.Node, c node.Config, profile, address string, release time.Duration) {
 	t.Helper()
 	p, ok := c.Sanitizers.Profile(profile)
 	if !ok {

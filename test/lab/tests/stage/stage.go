@@ -55,8 +55,8 @@ func WithAudio() *v1alpha1.NodeConfig {
 }
 
 // Config is the node's config: the usual places, the machine itself, the functions of [WithAudio].
-func Config() node.NodeConfig {
-	return node.NodeConfig{
+func Config() node.Config {
+	return node.Config{
 		Node: WithAudio(),
 		Root: "/", StateDir: node.DefaultStateDir, RunDir: node.DefaultRunDir, CDIDir: node.DefaultCDIDir,
 		WriteLimit: node.DefaultWriteLimit,
@@ -64,7 +64,7 @@ func Config() node.NodeConfig {
 }
 
 // Open opens the node, and checks at the test's end that no record and no CDI spec is left.
-func Open(t *testing.T, c node.NodeConfig) *node.Node {
+func Open(t *testing.T, c node.Config) *node.Node {
 	t.Helper()
 	n := OpenPlain(t, c)
 	t.Cleanup(func() { Empty(t, n) })
@@ -72,7 +72,7 @@ func Open(t *testing.T, c node.NodeConfig) *node.Node {
 }
 
 // OpenPlain opens the node as long as the test runs.
-func OpenPlain(t *testing.T, c node.NodeConfig) *node.Node {
+func OpenPlain(t *testing.T, c node.Config) *node.Node {
 	t.Helper()
 	n, err := node.Open(c)
 	if err != nil {

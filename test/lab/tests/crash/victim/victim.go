@@ -71,7 +71,7 @@ type Orders struct {
 type Places struct{ StateDir, RunDir, CDIDir string }
 
 // NodeConfig is the config of the orders.
-func (p Places) NodeConfig() node.NodeConfig {
+func (p Places) NodeConfig() node.Config {
 	c := stage.Config()
 	if p.StateDir != "" {
 		c.StateDir, c.RunDir, c.CDIDir = p.StateDir, p.RunDir, p.CDIDir
