@@ -138,6 +138,11 @@ demo: ## show the main job end to end in the lab, then with a cluster, its audit
 picture: ## take the READMEs' picture of a report with Chromium
 	$(GO) test -trimpath -count=1 ./pkg/audit/report -run 'TestInChromium/it_asks_for_nothing' -update
 
+.PHONY: shots
+shots: ## render reports, the fleet's page, sheets of paper and a terminal with Chromium into bin/shots
+	@mkdir -p bin/shots
+	$(GO) test -trimpath -count=1 ./pkg/audit/report -run TestInChromium -shots $(CURDIR)/bin/shots
+
 # What takes seconds for each of hundreds of points is sampled (-short of go test) but for soak, and what takes long to compile is left out.
 SHORT := -short
 
@@ -224,15 +229,17 @@ cluster: ## run the tests against a real control plane, and those with its alloc
 node: ## run the tests on a node of a real cluster, in a lab machine
 	$(LABGO) test -count=1 $(SHORT) -timeout 75m -tags e2e -v -run '^TestNode$$' ./test/e2e
 
-# KATA is the directory of an installed Kata, KATA_AGENT a static agent of it for the lab's guest, KATA_CONFIG another configuration than the release's.
+# KATA is the directory of an installed Kata, KATA_AGENT a static agent of it for the lab's guest, KATA_CONFIG another configuration than the release's,
+# KATA_QEMU a static QEMU of it instead of the machine's.
 # A relative path is relative to where make runs; tests run elsewhere. Only override changes what the command line of make sets.
 kata bench: override export KATA := $(abspath $(KATA))
 kata bench: override export KATA_AGENT := $(abspath $(KATA_AGENT))
 kata bench: override export KATA_CONFIG := $(abspath $(KATA_CONFIG))
+kata bench: override export KATA_QEMU := $(abspath $(KATA_QEMU))
 
 .PHONY: kata
 kata: override export KATA_VFIO_LOGS := $(abspath $(or $(KATA_VFIO_LOGS),bin/kata-logs))
-kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata [KATA_AGENT=FILE] [KATA_CONFIG=FILE]; the logs go to bin/kata-logs
+kata: ## run the tests on a node with real Kata: make kata KATA=/opt/kata [KATA_AGENT=FILE] [KATA_CONFIG=FILE] [KATA_QEMU=FILE]; the logs go to bin/kata-logs
 	$(LABGO) test -count=1 -timeout 8h -tags e2e -v -run '^TestKata$$' ./test/e2e
 
 # KAI is a directory with the programs of KAI, which no module proxy has, and their CustomResourceDefinitions: test/e2e/README.md.

@@ -6,6 +6,7 @@ set -eu
 
 root=${KATA_VFIO_ROOT:-} # of the node's /sys and /usr, for tests
 audit=${KATA_VFIO_AUDIT:-kata-vfio-audit}
+address=${KATA_VFIO_FABRIC:-unix:/run/kata-vfio-fabric/fabricmanager.sock} # of Fabric Manager's API
 ask=no partition='' out=kata-vfio-hardware.tar.gz
 
 usage() {
@@ -16,7 +17,8 @@ usage() {
 	  --partition ID   a fabric partition that no VM uses, for the experiment that activates it
 	  --file FILE      archive to write (default kata-vfio-hardware.tar.gz)
 
-	Run it as root on a node without tenants. kata-vfio-audit must be in PATH, or in KATA_VFIO_AUDIT.
+	Run it as root on a node without tenants. kata-vfio-audit must be in PATH, or in KATA_VFIO_AUDIT. On an HGX board, kata-vfio-fabric and
+	kata-vfio-bootstrap must be there too; KATA_VFIO_FABRIC is the address of Fabric Manager if bootstrap has not set it up.
 	Exit codes: 0 everything is as expected, 1 it could not run, 2 the command line is wrong, 3 something differs.
 	END
 }
@@ -117,8 +119,9 @@ vgpus() {
 		if [ -z "$first" ] && [ "$(value "$a" nvidia/current_vgpu_type)" = 0 ] && ! held "$a"; then first=$a; fi
 	done
 	[ -n "$first" ] || { result V3 "no hardware" "no free VF of an NVIDIA GPU"; return 0; }
-	type=$(sed -n 's/^ *\([1-9][0-9]*\) *:.*/\1/p' "$(dir "$first")/nvidia/creatable_vgpu_types" | head -n 1)
-	[ -n "$type" ] || { result V3 differs "$first lists no type as \"number : name\": $(value "$first" nvidia/creatable_vgpu_types | head -n 1)"; return 0; }
+	# The order of number and name differs between versions of the driver.
+	type=$(sed -n -e 's/^ *\([1-9][0-9]*\) *:.*/\1/p' -e 's/^[^:]*: *\([1-9][0-9]*\) *$/\1/p' "$(dir "$first")/nvidia/creatable_vgpu_types" | head -n 1)
+	[ -n "$type" ] || { result V3 differs "$first lists no type as \"number : name\" or \"name : number\": $(value "$first" nvidia/creatable_vgpu_types | head -n 1)"; return 0; }
 	offered V3 "make $first a vGPU of type $type, end it, and reset the VF" || return 0
 	before=$(registers "$first")
 	restore="put $first nvidia/current_vgpu_type 0 || true"
@@ -166,9 +169,10 @@ gim() {
 		# No other files: a read of gim's reset_gpu resets the GPU.
 		keep "gim-$a" head -n 99 "$(dir "$a")/device" "$(dir "$a")/sriov_numvfs" "$(dir "$a")/sriov_vf_device" "$(dir "$a")/resource" \
 			"$(dir "$a")/spatial_partition_mode" "$(dir "$a")/memory_partition_mode"
-		case $(value "$a" sriov_numvfs) in
-		1 | 2 | 8) result A1 "as expected" "number of VFs of $a: $(value "$a" sriov_numvfs)" ;;
-		*) result A1 differs "number of VFs of $a: expected 1, 2 or 8, saw $(value "$a" sriov_numvfs)" ;;
+		# A V710 (7460) is shared in time, and has up to 12.
+		case $(value "$a" device)/$(value "$a" sriov_numvfs) in
+		*/1 | */2 | */8 | 0x7460/[1-9] | 0x7460/1[0-2]) result A1 "as expected" "number of VFs of $a: $(value "$a" sriov_numvfs)" ;;
+		*) result A1 differs "number of VFs of $a: expected 1, 2 or 8 (V710: 1 to 12), saw $(value "$a" sriov_numvfs)" ;;
 		esac
 		partition=$(value "$a" spatial_partition_mode)/$(value "$a" memory_partition_mode | sed -n '1s/^memory_partition_mode: *//p')
 		case $partition in
@@ -178,26 +182,101 @@ gim() {
 	done
 }
 
-# fabric: Fabric Manager of an HGX board.
+# call REQUEST: one call to Fabric Manager, as the plugin makes it. The answer is a line of JSON.
+call() { printf '{"address": "%s", "timeoutMs": 3000, %s}' "$address" "$1" | timeout 60 kata-vfio-fabric; }
+
+# ids: the numbers of the partitions in a list of kata-vfio-fabric or of fmpm, in one line.
+ids() { tr -d ' \n' <"$1" | grep -o "\"$2\":[0-9]*" | cut -d: -f2 | sort -n | tr '\n' ' '; }
+
+# active ID: whether a new list has the partition as active.
+active() {
+	case $(call '"call": "list"' 2>/dev/null) in
+	*"\"id\":$1,\"active\":true"*) echo yes ;;
+	*"\"id\":$1,\"active\":false"*) echo no ;;
+	*) echo unknown ;;
+	esac
+}
+
+# actives: the numbers of the active partitions in a new list, in one line.
+actives() { call '"call": "list"' 2>/dev/null | tr -d ' \n' | grep -o '"id":[0-9]*,"active":true' | cut -d: -f2 | cut -d, -f1 | sort -n | tr '\n' ' '; }
+
+# gpu ID: the address of a GPU of the partition, by the map of modules.
+gpu() {
+	module=$(tr -d ' \n' <"$work/fabric.txt" | grep -o "\"id\":$1,[^]]*" | grep -o '"module":[0-9]*' | head -n 1 | cut -d: -f2)
+	awk -v module="$module" '$1 == module { print $2; exit }' "$work/modules.txt"
+}
+
+milliseconds() { date +%s%3N; }
+
+# fabric: Fabric Manager of an HGX board, by the program that the plugin uses. NVIDIA's fmpm, where it is installed, must say the same.
 fabric() {
-	command -v fmpm >/dev/null 2>&1 || { result F1 "no hardware" "Fabric Manager's client fmpm is not installed"; return 0; }
-	keep fabric fmpm -l
+	command -v kata-vfio-fabric >/dev/null 2>&1 || { result F1 "no hardware" "kata-vfio-fabric is not installed (make fabric)"; return 0; }
 	keep fabric-config cat "$root/usr/share/nvidia/nvswitch/fabricmanager.cfg"
-	keep modules nvidia-smi -q
-	if grep -q '"maxNumPartitions"\|"numPartitions"' "$work/fabric.txt"; then
-		result F1 "as expected" "fmpm -l lists partitions as JSON"
+	keep fabric call '"call": "list"'
+	if grep -q '"partitions":\[{' "$work/fabric.txt"; then
+		result F1 "as expected" "kata-vfio-fabric lists partitions"
 	else
-		result F1 differs "fmpm -l printed no partitions; see fabric.txt"
+		result F1 differs "kata-vfio-fabric listed no partitions; see fabric.txt"
+	fi
+	keep nvidia-smi nvidia-smi -q
+	keep modules kata-vfio-bootstrap modules
+	if grep -q 'exit code' "$work/modules.txt"; then
+		result F4 differs "kata-vfio-bootstrap modules has no map; see modules.txt"
+	else
+		result F4 "as expected" "kata-vfio-bootstrap modules has the map of modules"
+	fi
+	if command -v fmpm >/dev/null 2>&1; then
+		keep fmpm fmpm -l
+		compare F5 "$(ids "$work/fabric.txt" id)" "$(ids "$work/fmpm.txt" partitionId)" "partitions of fmpm -l"
+	else
+		result F5 "not asked" "compare with NVIDIA's fmpm, which is not installed"
 	fi
 	[ -n "$partition" ] || { result F2 "not asked" "activate a partition (--partition ID --ask)"; return 0; }
+	[ "$(active "$partition")" = no ] || { result F2 "not asked" "partition $partition is not listed as inactive: a VM may use it"; return 0; }
 	offered F2 "activate partition $partition, and deactivate it" || return 0
-	restore="fmpm -d $partition >/dev/null 2>&1 || true"
-	if keep fabric-activate fmpm -a "$partition" && ! grep -q 'exit code' "$work/fabric-activate.txt"; then seen=0; else seen=error; fi
-	compare F2 0 "$seen" "exit code of fmpm -a $partition"
-	keep fabric-active fmpm -l
-	if keep fabric-deactivate fmpm -d "$partition" && ! grep -q 'exit code' "$work/fabric-deactivate.txt"; then seen=0; else seen=error; fi
-	compare F3 0 "$seen" "exit code of fmpm -d $partition"
+	restore="call '\"call\": \"deactivate\", \"id\": $partition' >/dev/null 2>&1 || true"
+	begun=$(milliseconds)
+	keep fabric-activate call '"call": "activate", "id": '"$partition"
+	took=$(($(milliseconds) - begun))
+	compare F2 yes "$(active "$partition")" "partition $partition is active after kata-vfio-fabric activated it"
+	keep fabric-active call '"call": "list"'
+	if [ "$took" -lt 45000 ]; then
+		result F6 "as expected" "activation of partition $partition took $took ms"
+	else
+		result F6 differs "activation of partition $partition took $took ms, expected less than 45000"
+	fi
+	reset_active "$(gpu "$partition")"
+	keep fabric-deactivate call '"call": "deactivate", "id": '"$partition"
+	compare F3 no "$(active "$partition")" "partition $partition is active after kata-vfio-fabric deactivated it"
 	restore=''
+}
+
+# reset_active ADDRESS: whether a partition stays active when one of its GPUs is reset, as VFIO does when a VM opens it.
+reset_active() {
+	if [ -z "$1" ] || [ "$(driver "$1")" != vfio-pci ] || [ ! -e "$(dir "$1")/reset" ] || held "$1"; then
+		result F7 "not asked" "reset a GPU of the active partition: none is known that is free and on vfio-pci"
+		return 0
+	fi
+	offered F7 "reset $1 while partition $partition is active" || return 0
+	put "$1" reset 1 || true
+	compare F7 yes "$(active "$partition")" "partition $partition is active after a reset of $1"
+	keep fabric-reset call '"call": "list"'
+}
+
+# fabric_restart: whether Fabric Manager resumes, and the plugin tells it the partitions of claims.
+fabric_restart() {
+	command -v kata-vfio-fabric >/dev/null 2>&1 || return 0
+	before=$(actives)
+	[ -n "$before" ] || { result F8 "not asked" "restart Fabric Manager while a test pod has a partition: none is active"; return 0; }
+	offered F8 "restart nvidia-fabricmanager; no tenant, only a test pod, may have partitions (active: $before)" || return 0
+	keep fabric-restart systemctl restart nvidia-fabricmanager
+	tries=0
+	while [ "$(actives)" != "$before" ] && [ "$tries" -lt 18 ]; do
+		tries=$((tries + 1))
+		sleep "${KATA_VFIO_PAUSE:-5}"
+	done
+	compare F8 "$before" "$(actives)" "active partitions after a restart of Fabric Manager"
+	keep fabric-restarted call '"call": "list"'
 }
 
 # resets: each method of functions on vfio-pci that no process has open.
@@ -221,6 +300,7 @@ vgpus
 xe
 gim
 fabric
+fabric_restart
 resets
 tar -C "$work" -czf "$out" .
 chmod 600 "$out"

@@ -40,6 +40,23 @@ func TestCodesAreDeclaredOnce(t *testing.T) {
 	}
 }
 
+// TestLedgerKindsAreCodes: `explain` knows each kind of a ledger's fault. They are written out, because package ledger promises them.
+func TestLedgerKindsAreCodes(t *testing.T) {
+	texts, err := rule.Texts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := regexp.MustCompile(`(?m)^\t\w+ +Kind += +"(\w+)"$`).FindAllStringSubmatch(text(t, os.DirFS("../.."), "pkg/ledger/verify.go"), -1)
+	if len(kinds) < 7 {
+		t.Fatalf("got %d kinds, want 7 at least", len(kinds))
+	}
+	for _, kind := range kinds {
+		if found, ok := rule.Find(texts, kind[1]); !ok || string(found.Code) != kind[1] {
+			t.Errorf("kind %s: got the text %+v, want one of its own in texts.yaml", kind[1], found)
+		}
+	}
+}
+
 // gates are the packages whose tests plant the faults that each point refuses.
 func gates() map[rule.EnforcementPoint][]string {
 	core := []string{"pkg/claim", "pkg/isolation", "pkg/nodeconfig", "pkg/plan", "pkg/plugin", "pkg/prepare"}

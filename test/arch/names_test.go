@@ -77,7 +77,7 @@ func declared(file *ast.File) []*ast.Ident {
 
 // TestSpellingIsAmerican, as in Kubernetes' documentation. Names in JSON, HTML and arguments that users have already stay as they are.
 func TestSpellingIsAmerican(t *testing.T) {
-	british := regexp.MustCompile(`(?i)neighbour|colour|cancelled|judgement|behaviour|honour|labelled|defence|licence`)
+	british := regexp.MustCompile(`(?i)neighbour|colour|cancelled|judgement|behaviour|honour|labelled|defence|licence|favour|centre|misspelt|\bspelt|recognis|organis|initialis|serialis|authoris|minimis|summaris|analys(e|ing)\b|modelled|travelled|learnt|artefact|\bgrey`)
 	kept := regexp.MustCompile(`json:"neighbours|"neighbours|neighbours [at]/|neighbours t1/|aria-labelledby`)
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "testdata") {

@@ -30,7 +30,7 @@ func TestTablesHaveTheBenchmarks(t *testing.T) {
 			continue
 		}
 		for _, m := range name.FindAllStringSubmatch(cells[1], -1) {
-			for _, dir := range strings.Split(cells[2], "`") {
+			for dir := range strings.SplitSeq(cells[2], "`") {
 				if strings.Contains(dir, "/") && !slices.Contains(exist[m[1]], dir) {
 					t.Errorf("test/bench/README.md lists %s in %s, which does not have it", m[1], dir)
 				}

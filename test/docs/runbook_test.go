@@ -1,10 +1,17 @@
 package docs_test
 
 import (
+	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/kata-vfio/kata-vfio/test/docs"
 )
@@ -49,8 +56,9 @@ func TestRunbookCanBePasted(t *testing.T) {
 func TestRunbookSaysImpactAndUrgency(t *testing.T) {
 	_, text, _ := strings.Cut(docs.Read(t, "deploy/RUNBOOK.md"), "\n## ")
 	impact := regexp.MustCompile(`(?m)\A.+\n\n\*\*Impact\*\*: .+\. \*\*Urgency\*\*: .+\.$`)
+	others := []string{"Nodes without SSH", "Collect a support bundle", "Codes"}
 	for entry := range strings.SplitSeq(text, "\n## ") {
-		if title, _, _ := strings.Cut(entry, "\n"); title != "Collect a support bundle" && !impact.MatchString(entry) {
+		if title, _, _ := strings.Cut(entry, "\n"); !slices.Contains(others, title) && !impact.MatchString(entry) {
 			t.Errorf("%q does not begin with its impact and urgency", title)
 		}
 	}
@@ -73,6 +81,86 @@ func TestRunbookLogIsReadable(t *testing.T) {
 		out, err := sh.CombinedOutput()
 		if got := strings.TrimSuffix(string(out), "\n"); err != nil || got != want {
 			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+}
+
+// TestRunbookListsDevicesThatWait: what the command for devices that wait to be sanitized prints of slices, as kubectl runs its template.
+func TestRunbookListsDevicesThatWait(t *testing.T) {
+	_, text, _ := strings.Cut(docs.Section(t, "deploy/RUNBOOK.md", "Device waits to be sanitized"), "go-template='")
+	text, _, found := strings.Cut(text, "'\n")
+	if !found {
+		t.Fatal("the entry has no template")
+	}
+	const list = `
+items:
+- spec: {nodeName: worker-1, sharedCounters: [{name: pf}]}
+- spec:
+    nodeName: worker-1
+    devices:
+    - {name: gpu-0000-3b-00-0, taints: [{key: kata-vfio.dev/audit, value: critical}, {key: kata-vfio.dev/sanitizing, value: memory}]}
+    - {name: gpu-0000-5e-00-0}
+- spec: {nodeName: worker-2, devices: [{name: gpu-0000-86-00-0, taints: [{key: kata-vfio.dev/sanitizing, value: nvme}]}]}
+`
+	var slices any
+	if err := yaml.Unmarshal([]byte(list), &slices); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := template.Must(template.New("list").Parse(text)).Execute(&got, slices); err != nil {
+		t.Fatal(err)
+	}
+	if want := "worker-1 gpu-0000-3b-00-0 memory\nworker-2 gpu-0000-86-00-0 nvme\n"; got.String() != want {
+		t.Errorf("got %q, want %q", got.String(), want)
+	}
+}
+
+// TestRunbookIndexHasEachAlert: who has an alert's name finds its entry in the table at the top.
+func TestRunbookIndexHasEachAlert(t *testing.T) {
+	index, _, _ := strings.Cut(docs.Read(t, "deploy/RUNBOOK.md"), "\n```sh\n")
+	alert := regexp.MustCompile(`(?m)^  - alert: (\w+)$`)
+	var alerts []string
+	for _, m := range alert.FindAllStringSubmatch(docs.Read(t, "deploy/helm/kata-vfio/monitoring/alerts.yaml"), -1) {
+		alerts = append(alerts, m[1])
+		if !strings.Contains(index, "`"+m[1]+"`") {
+			t.Errorf("the table at the top of the runbook has no %s", m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile("`(KataVFIO\\w+)`").FindAllStringSubmatch(index, -1) {
+		if !slices.Contains(alerts, m[1]) {
+			t.Errorf("the table at the top of the runbook names %s, which is no alert", m[1])
+		}
+	}
+}
+
+// TestRunbookRunsCommandsOnNodes: each way to run a command on a node passes its words on as they are.
+func TestRunbookRunsCommandsOnNodes(t *testing.T) {
+	runbook := docs.Read(t, "deploy/RUNBOOK.md")
+	ways := regexp.MustCompile(`(?m)^host\(\) \{.*\}$`).FindAllString(runbook, -1)
+	if len(ways) != 3 {
+		t.Fatalf("the runbook has %d functions named host, want 3: SSH, a pod, and a pod without the node's programs", len(ways))
+	}
+	pod := regexp.MustCompile(`(?m)^IMAGE=.*\n(DEBUG=.*)\n(.*)$`).FindString(runbook)
+	stubs := t.TempDir()
+	for name, script := range map[string]string{
+		"ssh":    `[ "$1" = worker-1 ] && shift && exec sh -c "$*"`,
+		"sudo":   `exec "$@"`,
+		"chroot": `[ "$1" = /host ] && shift && exec "$@"`,
+		"kubectl": `case "$3" in
+debug) echo "Creating debugging pod node-debugger-worker-1-abcde with container debugger on node worker-1.";;
+exec) [ "$4" = node-debugger-worker-1-abcde ] && shift 5 && exec "$@";;
+wait) [ "$4" = pod/node-debugger-worker-1-abcde ];;
+esac`,
+	} {
+		if err := os.WriteFile(filepath.Join(stubs, name), []byte("#!/bin/bash\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, way := range ways {
+		bash := exec.CommandContext(t.Context(), "bash", "-e", "-c", "NODE=worker-1\n"+pod+"\n"+way+"\nhost printf '<%s>' 'Out of memory' '*' \"it's\"")
+		bash.Env = append(os.Environ(), "PATH="+stubs+":"+os.Getenv("PATH"))
+		if out, err := bash.CombinedOutput(); err != nil || string(out) != "<Out of memory><*><it's>" {
+			t.Errorf("%s: got %q, %v", way, out, err)
 		}
 	}
 }

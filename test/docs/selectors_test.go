@@ -164,11 +164,11 @@ func classSelectors(t *testing.T) []selector {
 			return no
 		},
 	}
-	parsed := template.Must(template.New(path).Funcs(functions).Parse("{{ $type := . }}" + expression[1]))
+	parsed := template.Must(template.New(path).Funcs(functions).Parse("{{ $type := .type }}{{ $class := .class }}" + expression[1]))
 	var found []selector
-	for class := range values.DeviceClasses {
+	for class, of := range values.DeviceClasses {
 		var filled strings.Builder
-		if err := parsed.Execute(&filled, class); err != nil {
+		if err := parsed.Execute(&filled, map[string]any{"type": class, "class": of}); err != nil {
 			t.Fatal(err)
 		}
 		found = append(found, selector{path, strings.TrimSpace(filled.String())})

@@ -18,7 +18,10 @@ type workflow struct {
 	Permissions map[string]string
 	Jobs        map[string]struct {
 		Permissions map[string]string
-		Steps       []struct{ Uses, Run string }
+		Steps       []struct {
+			Uses, Run, If string
+			With          map[string]any
+		}
 	}
 }
 
@@ -118,6 +121,56 @@ func TestWorkflowsMakeWhatThereIs(t *testing.T) {
 	for _, want := range []string{"release", "release-check", "release-publish"} {
 		if !slices.Contains(made["release.yml"], want) {
 			t.Errorf("release.yml does not make %s", want)
+		}
+	}
+}
+
+// A job that passes without having tested anything says so.
+func TestWorkflowsSayWhatTheyLeaveOut(t *testing.T) {
+	const found, missing = "steps.kvm.outputs.found == 'yes'", "steps.kvm.outputs.found != 'yes'"
+	conditional := 0
+	for name, w := range workflows(t) {
+		for job, is := range w.Jobs {
+			said := map[string]string{} // by condition
+			for _, step := range is.Steps {
+				said[step.If] += step.Run
+			}
+			if _, ok := said[found]; !ok {
+				continue
+			}
+			conditional++
+			if !strings.Contains(said[missing], "::warning ") || !strings.Contains(said[missing], "$GITHUB_STEP_SUMMARY") {
+				t.Errorf("%s: the job %s says %q where there is no KVM, want a warning and a line of the summary", name, job, said[missing])
+			}
+		}
+	}
+	if conditional != 2 {
+		t.Errorf("%d jobs look for KVM, want those of ci.yml and nightly.yml", conditional)
+	}
+}
+
+// A key that does not change with what is built has the next run build all of it again, each time.
+func TestCacheFollowsWhatIsBuilt(t *testing.T) {
+	sums, err := filepath.Glob(filepath.Join(docs.Root(t), "test/e2e/*/*.sum"))
+	if err != nil || len(sums) < 6 {
+		t.Fatalf("the checksums are %v, %v", sums, err)
+	}
+	for _, job := range []string{"cluster", "node"} {
+		var key string
+		for _, step := range workflows(t)["ci.yml"].Jobs[job].Steps {
+			if strings.HasPrefix(step.Uses, "actions/cache@") {
+				key, _ = step.With["key"].(string)
+			}
+		}
+		var patterns []string
+		for _, m := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(key, -1) {
+			patterns = append(patterns, filepath.Join(docs.Root(t), m[1]))
+		}
+		for _, sum := range sums {
+			matches := func(pattern string) bool { ok, _ := filepath.Match(pattern, sum); return ok }
+			if !slices.ContainsFunc(patterns, matches) {
+				t.Errorf("the key %q of the job %s does not follow %s", key, job, sum)
+			}
 		}
 	}
 }

@@ -105,7 +105,7 @@ func notOurs() map[string]string {
 	return map[string]string{
 		"lspci": "shows the machine's real functions", "uname": "shows this machine's kernel", "mstconfig": "configures a NIC's firmware",
 		"kata-vfio-fabric": "talks to NVIDIA's Fabric Manager", "curl": "needs the internet", "tar": "unpacks what curl gets",
-		"make": "builds what the node has", "k3s": "needs a kernel of its own", "helm": "TestDocumentsRender of test/e2e renders the chart with these values",
+		"make": "builds what the node has", "podman": "needs a kernel of its own", "k3s": "needs a kernel of its own", "helm": "TestDocumentsRender of test/e2e renders the chart with these values",
 		"kubectl": "needs a cluster; cmd/kubectl-kata_vfio follows `kubectl kata-vfio`", "install": "installs what the node has",
 	}
 }
@@ -163,8 +163,8 @@ func (m *machine) boot() {
 			m.Tree.Put(name, "")
 		}
 	}
-	m.setResets()
 	rules := m.Text("etc/udev/rules.d/10-kata-vfio.rules")
+	m.setResets(rules)
 	for _, rule := range regexp.MustCompile(`KERNEL=="([0-9a-f:.]+)", ATTR\{driver_override\}="vfio-pci"`).FindAllStringSubmatch(rules, -1) {
 		dir := "sys/bus/pci/devices/" + rule[1]
 		m.write(dir+"/driver_override", "vfio-pci")
@@ -177,16 +177,15 @@ func (m *machine) boot() {
 	}
 }
 
-// setResets does what the guide's rule for udev says about the GPUs' reset.
-func (m *machine) setResets() {
+// setResets does what bootstrap's rule for udev says about the GPUs' reset.
+func (m *machine) setResets(rules string) {
 	m.t.Helper()
-	text, err := os.ReadFile(m.Path("etc/udev/rules.d/20-gpu-reset.rules"))
-	if err != nil {
+	const rule = `ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x10de", ATTR{class}=="0x0302*", TEST!="physfn", ATTR{reset_method}="bus"`
+	if !strings.Contains(rules, "reset_method") {
 		return // a guide without it
 	}
-	const rule = `ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x10de", ATTR{class}=="0x030200", ATTR{reset_method}="bus"`
-	if strings.TrimSpace(string(text)) != rule {
-		m.t.Fatalf("the rule is\n%s, want\n%s", text, rule)
+	if !strings.Contains(rules, "\n"+rule+"\n") {
+		m.t.Fatalf("the rules are\n%s, want\n%s", rules, rule)
 	}
 	for i := range 8 {
 		m.write("sys/bus/pci/devices/"+m.Devices[fmt.Sprintf("gpu%d", i)].String()+"/reset_method", "bus")
