@@ -33,7 +33,8 @@ func (n *node) resetRules() string {
 				fmt.Fprintf(&rules, ", %s==%q", term.key, strings.ToLower(term.values))
 			}
 		}
-		// A VF has resets of its own, and its PF's class.
+		// A VF has resets of its own, and its PF's class. The kernel announces a VF a moment before it links physfn (pci_iov_add_virtfn in
+		// drivers/pci/iov.c). A rule that comes first is harmless: the kernel refuses a list with a method that the VF does not have.
 		fmt.Fprintf(&rules, ", TEST!=\"physfn\", ATTR{reset_method}=%q\n", strings.Join(r.Methods, " "))
 	}
 	return rules.String()
