@@ -190,6 +190,12 @@ func TestKubectlShowsTheFleet(t *testing.T) {
 			t.Errorf("%s%s", stdout, stderr)
 		}
 	})
+	t.Run("fits screens", func(t *testing.T) {
+		operator.fitsScreens(t, []string{
+			"status", "devices", "devices --node " + node + " -o wide", "topology " + node, "audit " + node, "claims -A", "classes -n " + ns,
+			"explain train -n " + ns, "quarantine",
+		})
+	})
 	t.Run("goes on", func(t *testing.T) { tenant.watches(t, ns) })
 	t.Run("drains", func(t *testing.T) { operator.drains(t, ns) })
 }
