@@ -24,7 +24,7 @@ import (
 // documents are what the documents tell people to run: a platform engineer who installs, a developer with a first pod, and
 // somebody on call.
 type documents struct {
-	install, firstPod, runbook, podDoesNotStart, unhealthy, checkFails, drifted []docs.Step
+	install, firstPod, runbook, podDoesNotStart, unhealthy, quarantined, checkFails, drifted []docs.Step
 	// labels and undrain are commands in the runbook's tables.
 	label, undrain string
 }
@@ -37,6 +37,7 @@ func readDocuments(t *testing.T) documents {
 		firstPod:        docs.Steps(t, "deploy/examples/README.md", ""),
 		runbook:         docs.Steps(t, runbook, ""),
 		podDoesNotStart: docs.Steps(t, runbook, "Pod does not start"),
+		quarantined:     docs.Steps(t, runbook, "Device is quarantined"),
 		unhealthy:       docs.Steps(t, runbook, "Device is unhealthy")[:1],
 		checkFails:      docs.Steps(t, runbook, "Audit check fails"),
 		drifted:         docs.Steps(t, runbook, "Node has drifted")[:1],

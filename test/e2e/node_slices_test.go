@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/kata-vfio/kata-vfio/test/docs"
 	"github.com/kata-vfio/kata-vfio/test/e2e/node"
 	"github.com/kata-vfio/kata-vfio/test/lab/nested/protocol"
 	"github.com/kata-vfio/kata-vfio/test/lab/topology"
@@ -84,14 +86,67 @@ func vendorVF(ctx context.Context, s *site) error {
 		if !sees(report, "10de", "2335", "030200") {
 			return fmt.Errorf("want the 3D controller 10de:2335, the VM sees %+v", report.Functions)
 		}
-		if err := s.deletePods(ctx, "slice"); err != nil {
+		if err := s.quarantinesSlice(ctx, slice); err != nil {
 			return err
 		}
 		if now, err = s.output(ctx, kind); err != nil || now != "0" {
-			err = fmt.Errorf("after the pod, %s has the vGPU type %q, want 0: %w", slice, now, err)
+			err = fmt.Errorf("after the quarantine, %s has the vGPU type %q, want 0: %w", slice, now, err)
 		}
 		return err
 	})
+}
+
+// quarantinesSlice deletes the slice's pod while the vendor's driver does not end the vGPU, and follows the runbook: to the quarantine and its
+// reason, and to its end, once the driver works again.
+func (s *site) quarantinesSlice(ctx context.Context, slice string) error {
+	const sticks = " >/sys/module/labvgpu/parameters/sticks"
+	if _, err := s.output(ctx, "echo 1"+sticks); err != nil {
+		return err
+	}
+	err := s.deletePods(ctx, "slice")
+	if err == nil {
+		err = s.awaitQuarantine(ctx, slice)
+	}
+	steps, documentErr := with(s.documents.quarantined, map[string]string{"DEVICE=0000:3b:00.0": "DEVICE=" + slice})
+	if err = errors.Join(err, documentErr); err == nil {
+		err = s.pastes(ctx, steps[:1], slice, "vGPU", "clear")
+	}
+	if _, endErr := s.output(context.WithoutCancel(ctx), "echo 0"+sticks); err != nil || endErr != nil {
+		return errors.Join(err, endErr)
+	}
+	return s.pastes(ctx, steps, slice, "ticket 4711")
+}
+
+// awaitQuarantine waits until a function has the taint of a quarantine.
+func (s *site) awaitQuarantine(ctx context.Context, address string) error {
+	return s.until(ctx, address+" is quarantined", nodeLimit, func(ctx context.Context) error {
+		devices, err := s.published(ctx)
+		if err != nil {
+			return err
+		}
+		for _, d := range devices {
+			if id := d.Attributes["resource.kubernetes.io/pciBusID"].StringValue; id == nil || *id != address {
+				continue
+			}
+			if slices.ContainsFunc(d.Taints, func(t resourcev1.DeviceTaint) bool { return t.Key == "kata-vfio.dev/quarantined" }) {
+				return nil
+			}
+			return fmt.Errorf("it has %v", d.Taints)
+		}
+		return errors.New("it is not published")
+	})
+}
+
+// pastes follows steps of the runbook whose output must have all words.
+func (s *site) pastes(ctx context.Context, steps []docs.Step, words ...string) error {
+	out, err := s.paste(ctx, steps)
+	for _, w := range words {
+		if err == nil && !strings.Contains(out, w) {
+			err = fmt.Errorf("want %q, and\n%s\nprints\n%s", w, commandsOf(steps), out)
+		}
+	}
+	s.log("%s", out)
+	return err
 }
 
 // amdVF: a VM has a VF of a GPU by vfio-pci. Its vendor and its device come from the kernel, as those of each VF, and its class from the NIC's
