@@ -36,6 +36,8 @@ type PastTenancy struct {
 	Provided []ledger.Provided `json:"provided,omitempty"`
 	// Quarantined is the reason for which the function was quarantined at the end; empty if it was not.
 	Quarantined string `json:"quarantined,omitempty"`
+	// Quarantines are all quarantines of the function in the tenancy, in order, also those that ended.
+	Quarantines []PastQuarantine `json:"quarantines,omitempty"`
 	// Unproven is set if the function was released without proof that it is clean.
 	Unproven bool `json:"unproven,omitempty"`
 	// Undone is set if the claim was never fully prepared; no VM had the function.
@@ -167,12 +169,14 @@ func (h *History) Add(e *ledger.Event) {
 	case ledger.Close:
 		h.each(e, func(t *PastTenancy) { t.leave(e.Time) })
 	case ledger.Quarantine:
-		h.each(e, func(t *PastTenancy) { t.Quarantined = e.Reason })
+		h.each(e, func(t *PastTenancy) { t.quarantine(e) })
+	case ledger.Clear:
+		h.each(e, func(t *PastTenancy) { t.clear(e) })
 	case ledger.Release:
-		h.each(e, func(t *PastTenancy) { t.Quarantined = "" })
+		h.each(e, func(t *PastTenancy) { t.release(e) })
 	case ledger.Sanitize:
 		h.sanitize(e)
-	case ledger.Start, ledger.Clear, ledger.Drain, ledger.Undrain, ledger.Audit, ledger.Torn, ledger.Retention:
+	case ledger.Start, ledger.Drain, ledger.Undrain, ledger.Audit, ledger.Torn, ledger.Retention:
 	}
 }
 

@@ -208,6 +208,34 @@ func TestHistoryOfFailedAssignments(t *testing.T) {
 	}
 }
 
+// TestHistoryHasQuarantinesThatEnded: who looks for a device that fails again and again finds each quarantine, and who cleared it.
+func TestHistoryHasQuarantinesThatEnded(t *testing.T) {
+	var b book
+	c, d := claimOf("t1", "a"), []ledger.Device{gpu()}
+	b.prepare(c, gpu())
+	b.open(c, "s1", gpu())
+	alice := &ledger.Operator{Sudo: "alice"}
+	b.add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: d, Reason: "it does not answer", Result: ledger.Failed})
+	b.add(ledger.Event{Type: ledger.Clear, Claim: c, Devices: d, Reason: "ticket 1", By: alice})
+	b.add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: d, Reason: "BAR 2 differs", Result: ledger.Failed})
+	b.add(ledger.Event{Type: ledger.Clear, Claim: c, Devices: d, Reason: "ticket 2", By: alice, Codes: []string{ledger.CodeUnproven}})
+	b.add(ledger.Event{Type: ledger.Release, Claim: c, Devices: d})
+	b.add(ledger.Event{Type: ledger.Unprepare, Claim: c, Devices: d})
+
+	got := b.h.Tenancies[0]
+	if len(got.Quarantines) != 1 || got.Quarantined != "" || got.Quarantines[0].To == nil || got.Quarantines[0].Reason != "BAR 2 differs" {
+		t.Fatalf("got the quarantines %+v, want one that ended, with its latest reason", got.Quarantines)
+	}
+	var words []string
+	for i := range got.Quarantines[0].Clears {
+		words = append(words, got.Quarantines[0].Clears[i].Words())
+	}
+	want := []string{"by uid 0, alice by sudo: ticket 1", "by uid 0, alice by sudo: ticket 2 (without proof)"}
+	if !slices.Equal(words, want) {
+		t.Errorf("got the orders %q, want %q", words, want)
+	}
+}
+
 func TestNeighbors(t *testing.T) {
 	var b book
 	mine, sibling, far, later := claimOf("t1", "a"), claimOf("t2", "b"), claimOf("t3", "c"), claimOf("t4", "d")

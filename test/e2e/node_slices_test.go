@@ -114,7 +114,7 @@ func (s *site) quarantinesSlice(ctx context.Context, slice string) error {
 	if _, endErr := s.output(context.WithoutCancel(ctx), "echo 0"+sticks); err != nil || endErr != nil {
 		return errors.Join(err, endErr)
 	}
-	return s.pastes(ctx, steps, slice, "ticket 4711")
+	return s.pastes(ctx, steps, "quarantine cleared by 1 reset", "ticket 4711")
 }
 
 // awaitQuarantine waits until a function has the taint of a quarantine.

@@ -167,16 +167,7 @@ func (p *evidenceText) tenancy(t *facts.PastTenancy) {
 	if words := t.ProvidedWords(); words != "" {
 		p.line("  %s  set          %s", blank, words)
 	}
-	for i := range t.Stays {
-		s := &t.Stays[i]
-		p.line("  %s  in a VM      %s", facts.Stamp(s.From), s.Words())
-		if s.To != nil {
-			p.line("  %s  out of it    ", facts.Stamp(*s.To))
-		}
-	}
-	if t.After != nil {
-		p.line("  %s  reset        %s", facts.Stamp(t.After.Time), t.After.Words())
-	}
+	p.moments(t)
 	p.end(t)
 	for _, doubt := range t.Doubts {
 		p.line("  %s  doubt        %s", blank, doubt)
@@ -191,7 +182,7 @@ func (p *evidenceText) end(t *facts.PastTenancy) {
 	}
 	switch end := t.End(); end {
 	case facts.Quarantined:
-		p.line("  %s  quarantined  %s", blank, t.Quarantined)
+		p.line("  %s  quarantined  until now", blank)
 	case facts.Held:
 		p.line("  %s  held         until now", blank)
 	case facts.Undone:
@@ -200,6 +191,38 @@ func (p *evidenceText) end(t *facts.PastTenancy) {
 		p.line("  %s  given back   without a proven reset; it is reset before the next tenant", when)
 	case facts.GivenBack:
 		p.line("  %s  given back", when)
+	}
+}
+
+// moment is a line of a tenancy: what happened when.
+type moment struct {
+	when        time.Time
+	word, words string
+}
+
+// moments lists the tenancy's VMs, quarantines with the orders to end them, and its last reset, in order of time.
+func (p *evidenceText) moments(t *facts.PastTenancy) {
+	var all []moment
+	for i := range t.Stays {
+		s := &t.Stays[i]
+		all = append(all, moment{s.From, "in a VM", s.Words()})
+		if s.To != nil {
+			all = append(all, moment{*s.To, "out of it", ""})
+		}
+	}
+	if t.After != nil {
+		all = append(all, moment{t.After.Time, "reset", t.After.Words()})
+	}
+	for i := range t.Quarantines {
+		q := &t.Quarantines[i]
+		all = append(all, moment{q.From, "quarantined", q.Reason})
+		for j := range q.Clears {
+			all = append(all, moment{q.Clears[j].Time, "cleared", q.Clears[j].Words()})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b moment) int { return a.when.Compare(b.when) })
+	for _, m := range all {
+		p.line("  %s  %-11s  %s", facts.Stamp(m.when), m.word, m.words)
 	}
 }
 
