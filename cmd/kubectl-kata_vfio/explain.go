@@ -254,10 +254,11 @@ func momentLines(x *fleet.Explanation, m *fleet.Moment, width int, color bool) [
 	if !m.At.IsZero() {
 		at = m.At.UTC().Format(time.RFC3339)
 	}
-	head := at + "  " + mark(m) + " " + m.What
+	head := at + "  " + mark(m) + " "
 	if m.Of != x.Subject {
-		head += " of " + m.Of
+		head += m.Of + ": "
 	}
+	head += m.What
 	paint := output.Color("")
 	if m.Trouble && !m.Past {
 		paint = output.Red

@@ -192,7 +192,7 @@ func TestKubectlShowsTheFleet(t *testing.T) {
 	})
 	t.Run("fits screens", func(t *testing.T) {
 		operator.fitsScreens(t, []string{
-			"status", "devices", "devices --node " + node + " -o wide", "topology " + node, "audit " + node, "claims -A", "classes -n " + ns,
+			"status", "devices", "devices --node " + node + " -o wide", "topology " + node, "audit " + node, "claims -A",
 			"explain train -n " + ns, "quarantine",
 		})
 	})

@@ -163,7 +163,7 @@ func TestNodeThatSaysNothingIsTrouble(t *testing.T) {
 	s := listed{Claims: claims(c), Now: minute(2).Add(30 * time.Second)}
 	const now = "has devices of node n1, which has not said that they are ready"
 	x, err := s.state().ExplainClaim("t1", "c", texts(t))
-	wantMoments(t, x, err, now, 0, "created", "allocated")
+	wantMoments(t, x, err, now, 0, "created", "allocated", "waits for node n1")
 	s.Now = minute(4).Time
 	x, err = s.state().ExplainClaim("t1", "c", texts(t))
 	wantMoments(t, x, err, now, 1, "created", "allocated", "! no word from node n1")

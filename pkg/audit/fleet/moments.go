@@ -59,7 +59,11 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 		got.At, got.What, since = t.UTC(), "allocated", t.Time
 	}
 	e.add(got)
-	if row.State == Allocated && e.state.Now.Sub(since) > patience {
+	switch {
+	case row.State != Allocated:
+	case e.state.Now.Sub(since) <= patience:
+		e.add(Moment{Of: of, What: "waits for node " + row.Node, Text: "the node prepares the devices, which takes some seconds"})
+	default:
 		e.add(Moment{
 			Of: of, What: "no word from node " + row.Node, Text: "it does not say that the devices are ready, nor why not", Trouble: true,
 			Fix: "see whether the pod is on the node, and the plugin's pod runs there (`kubectl get pods -A -l app.kubernetes.io/name=kata-vfio -o wide`)",
