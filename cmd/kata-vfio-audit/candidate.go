@@ -111,7 +111,7 @@ func (t *tree) candidate(ctx context.Context, j *judging, node *opened, plan *bo
 		return nil, err
 	}
 	now := time.Now().UTC()
-	o := check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)}
+	o := check.Options{Profile: j.wantedProfile, Waivers: j.accepted, Today: now.Format(time.DateOnly)}
 	r := check.Run(n, j.checks, o)
 	r.Subject = node.subject(n, now)
 	if j.name != "" {

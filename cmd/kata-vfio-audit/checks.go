@@ -68,7 +68,7 @@ func oneRule(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return command.Usagef("want one check's ID, such as IOM-003; see `%s --help`", cmd.CommandPath())
 	}
-	all, err := rulesOf(cmd)
+	all, err := flagRules(cmd)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func oneRuleOrCode(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	all, err := rulesOf(cmd)
+	all, err := flagRules(cmd)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func ruleNamed(all *rule.Catalogue, id string) (*rule.Rule, bool) {
 
 // completeRule completes ids.
 func completeRule(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, err := rulesOf(cmd)
+	all, err := flagRules(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

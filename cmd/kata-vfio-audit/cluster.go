@@ -98,7 +98,7 @@ func (a *apiServer) judge(ctx context.Context, j *judging, reports []*finding.Re
 	if err != nil {
 		return nil, err
 	}
-	r := cluster.Run(s, checks, finding.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
+	r := cluster.Run(s, checks, finding.Options{Profile: j.wantedProfile, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = finding.Subject{Kind: "cluster", Name: host, Time: now.Format(time.RFC3339), Version: command.Build()}
 	r.RuleFiles = j.rules.Files
 	asked := j.rules.OfClusters()

@@ -36,7 +36,7 @@ type judging struct {
 	strict           bool
 	format, file     string
 	formats          command.Formats
-	profileOf        finding.Profile
+	wantedProfile    finding.Profile
 	show, failAt     rule.Severity
 	accepted         []finding.Waiver
 	// rules are all rules, and checks those of a node.
@@ -177,7 +177,7 @@ func (j *judging) checkProfile() (err error) {
 		return err
 	}
 	var ok bool
-	if j.profileOf, ok = finding.ProfileNamed(j.profile); !ok {
+	if j.wantedProfile, ok = finding.ProfileNamed(j.profile); !ok {
 		return command.Usagef("--profile %q: no such profile; see `kata-vfio-audit profiles`", j.profile)
 	}
 	return j.rereadWaivers()
@@ -250,7 +250,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 		n.WithoutLedger(node.manifest.Ledger.Reason)
 	}
 	now := time.Now().UTC()
-	r := check.Run(n, checks, check.Options{Profile: j.profileOf, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
+	r := check.Run(n, checks, check.Options{Profile: j.wantedProfile, Waivers: j.accepted, Today: now.Format(time.DateOnly)})
 	r.Subject = node.subject(n, now)
 	if j.name != "" {
 		r.Subject.Name = j.name
@@ -271,7 +271,7 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 // checks count; without --waivers, the node's own file does.
 func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
 	g, err := check.DefaultEnforcement(n, j.checks, now.Format(time.DateOnly))
-	g.Profile = j.profileOf
+	g.Profile = j.wantedProfile
 	if j.waivers != "" {
 		// The flag replaces the node's file, so that an unreadable one does not matter.
 		g.Waivers, err = j.accepted, nil

@@ -20,8 +20,8 @@ func addRulesFlag(cmd *cobra.Command, own *[]string) {
 	_ = cmd.MarkFlagFilename("rules", "yaml", "yml")
 }
 
-// rulesOf returns the rules, with those of the command's flag --rules.
-func rulesOf(cmd *cobra.Command) (*rule.Catalogue, error) {
+// flagRules returns the rules, with those of the command's flag --rules.
+func flagRules(cmd *cobra.Command) (*rule.Catalogue, error) {
 	own, err := cmd.Flags().GetStringArray("rules")
 	if err != nil { // a command without the flag
 		own = nil

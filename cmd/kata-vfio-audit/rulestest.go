@@ -83,7 +83,7 @@ func rulesTestCommand(t *tree) *cobra.Command {
 				return err
 			}
 			if !cmd.Flags().Changed("root") {
-				own := &rule.Catalogue{Rules: ownOf(j.rules), Own: j.rules.Own, Files: j.rules.Files}
+				own := &rule.Catalogue{Rules: organizationRules(j.rules), Own: j.rules.Own, Files: j.rules.Files}
 				return writeOwnRules(cmd.OutOrStdout(), own, format, output.TableWidth(cmd.OutOrStdout()))
 			}
 			doc, err := t.judge(cmd.Context(), j, slices.DeleteFunc(j.checks, func(c check.Check) bool { return c.Rule.Group() != rule.OwnGroup }))
@@ -112,7 +112,7 @@ func readExpected(all *rule.Catalogue, expected []string, hasNode bool) (map[str
 		switch _, twice := want[id]; {
 		case !ok || !slices.Contains(finding.States(), finding.State(state)):
 			return nil, command.Usagef("--expect %q: want ID=STATE with one of the states %v", e, finding.States())
-		case !slices.Contains(rule.IDs(ownOf(all)), id):
+		case !slices.Contains(rule.IDs(organizationRules(all)), id):
 			return nil, command.Usagef("--expect %q: the files have no rule %q", e, id)
 		case twice:
 			return nil, command.Usagef("--expect %q: %s is expected twice", e, id)
@@ -122,8 +122,8 @@ func readExpected(all *rule.Catalogue, expected []string, hasNode bool) (map[str
 	return want, nil
 }
 
-// ownOf returns the rules of the organization.
-func ownOf(all *rule.Catalogue) []rule.Rule {
+// organizationRules returns the rules of the organization.
+func organizationRules(all *rule.Catalogue) []rule.Rule {
 	return slices.DeleteFunc(all.OfNodes(), func(r rule.Rule) bool { return r.Group() != rule.OwnGroup })
 }
 

@@ -123,7 +123,7 @@ func deviceNamed(text string) (pci.Address, error) {
 	if err != nil {
 		return pci.Address{}, command.Usagef("%q: want an address such as 0000:3b:00.0 or a device's name such as gpu-0000-3b-00-0", text)
 	}
-	if device.KindOf(parts) == device.PartitionType {
+	if device.PartsType(parts) == device.PartitionType {
 		return pci.Address{}, command.Usagef("%q has %d GPUs: name one of them, such as %s", text, len(parts), parts[0].Address)
 	}
 	return parts[0].Address, nil

@@ -40,11 +40,11 @@ func (o *options) findJoins(ctx context.Context, published *facts.Published) (jo
 	if err != nil {
 		return joins{}, err
 	}
-	all, err := joinsOf(ctx, n)
+	all, err := readJoins(ctx, n)
 	return all, errors.Join(err, n.Close())
 }
 
-func joinsOf(ctx context.Context, n *node.Node) (joins, error) {
+func readJoins(ctx context.Context, n *node.Node) (joins, error) {
 	snap, err := n.Parts.Inventory.Snapshot(ctx)
 	if err != nil {
 		return joins{}, err

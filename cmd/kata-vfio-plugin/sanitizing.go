@@ -73,10 +73,10 @@ func (v *sanitizingView) after() string {
 	if v.After == nil {
 		return "-"
 	}
-	return nameOf(v.After)
+	return claimText(v.After)
 }
 
-func nameOf(c *journal.ClaimName) string {
+func claimText(c *journal.ClaimName) string {
 	if c.Name == "" {
 		return c.UID
 	}
@@ -100,7 +100,7 @@ func printSanitizing(w io.Writer, all []sanitizingView) error {
 			words = "is quarantined: " + v.failedWords()
 		}
 		if v.After != nil {
-			words += fmt.Sprintf(", after claim %s, %s", nameOf(v.After), v.Since)
+			words += fmt.Sprintf(", after claim %s, %s", claimText(v.After), v.Since)
 		}
 		if v.Interrupted > 0 {
 			words += fmt.Sprintf("; stages that were interrupted: %d", v.Interrupted)

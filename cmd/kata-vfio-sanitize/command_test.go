@@ -66,7 +66,7 @@ func TestResultIsWrittenTwice(t *testing.T) {
 		t.Errorf("the file has %s, %v; stdout %s", content, err, stdout)
 	}
 	o := sanitize.Decide(
-		sanitize.Expected{Digest: "sha256:" + strings.Repeat("0", 64), Device: sanitize.DeviceOf(0x1234, 0x1111), Firmware: sanitize.Require},
+		sanitize.Expected{Digest: "sha256:" + strings.Repeat("0", 64), Device: sanitize.NewDevice(0x1234, 0x1111), Firmware: sanitize.Require},
 		sanitize.Observed{ImageID: "a@sha256:" + strings.Repeat("0", 64), Terminated: true, ExitCode: code, Message: string(content)})
 	if o.Verdict != sanitize.Clean {
 		t.Errorf("the plugin's verdict is %s because %q", o.Verdict, o.Reason)

@@ -36,7 +36,7 @@ func auditCommand(s *session) *cobra.Command {
 			"the latest report of a node counts, and AGE is its age. TAINT shows whether new claims are kept away.\n" +
 			"`kata-vfio-audit explain ID` describes a check, and `kata-vfio-audit cluster` judges the cluster itself.\n" +
 			"\n" +
-			exitCodesOf("audit"),
+			exitCodeHelp("audit"),
 		Example: "  kubectl kata-vfio audit -o wide\n  kubectl kata-vfio audit worker-1 --node-report reports/",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return a.check() },

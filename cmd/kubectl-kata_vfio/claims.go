@@ -28,7 +28,7 @@ func claimsCommand(s *session) *cobra.Command {
 			"pod's phase; the sandbox's ID is not in the API: use `kata-vfio-audit who --claim` on the node. A waiting claim is listed\n" +
 			"if its DeviceClass is for kata-vfio; if you may not list DeviceClasses, only if the class's name ends in .kata-vfio.dev.\n" +
 			"\n" +
-			exitCodesOf("claims"),
+			exitCodeHelp("claims"),
 		Example: "  kubectl kata-vfio claims -A --watch\n  kubectl kata-vfio claims -n team-a -o wide",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error {

@@ -39,7 +39,7 @@ func classesCommand(s *session) *cobra.Command {
 			"minute, if the chart has it on (values: kubectl.classes.enabled). It needs the right to get the namespace, which the role `view`\n" +
 			"grants in it. Devices in a domain that your namespace has to itself are yours alone, and are not counted.\n" +
 			"\n" +
-			exitCodesOf("classes"),
+			exitCodeHelp("classes"),
 		Example: "  kubectl kata-vfio classes\n  kubectl kata-vfio classes -n team-a -o json | jq '.classes[] | select(.free > 0) | .name'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },

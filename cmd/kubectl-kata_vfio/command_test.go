@@ -44,11 +44,11 @@ func TestHelpHasTheCommandsOwnExitCodes(t *testing.T) {
 	for _, c := range (&session{}).root(io.Discard, io.Discard).Commands() {
 		if name := c.Name(); name != "completion" && name != "version" && name != "help" {
 			stdout, _, _ := ask(t, sample(t), name, "--help")
-			if !strings.Contains(stdout, exitCodesOf(name)+"\n\nUsage:") || !strings.Contains(stdout, "kubectl kata-vfio "+name) {
+			if !strings.Contains(stdout, exitCodeHelp(name)+"\n\nUsage:") || !strings.Contains(stdout, "kubectl kata-vfio "+name) {
 				t.Errorf("help of %q has not its exit codes, or others:\n%s", name, stdout)
 			}
-			if !strings.Contains(exitCodesOf(name), "\n  4  ") {
-				t.Errorf("%q does not say what it does without the right to list: %s", name, exitCodesOf(name))
+			if !strings.Contains(exitCodeHelp(name), "\n  4  ") {
+				t.Errorf("%q does not say what it does without the right to list: %s", name, exitCodeHelp(name))
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func conformanceCommand(s *session) *cobra.Command {
 			"secure_accelerator_access is not shown. The command lists objects of all namespaces, also nodes, DaemonSets, autoscalers\n" +
 			"and admission policies.\n" +
 			"\n" +
-			exitCodesOf("conformance"),
+			exitCodeHelp("conformance"),
 		Example: "  kata-vfio-audit cluster -o json > cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json\n  kubectl kata-vfio conformance --cluster-report cluster.json -o yaml > evidence.yaml",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error {

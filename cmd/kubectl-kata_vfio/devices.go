@@ -24,7 +24,7 @@ func devicesCommand(s *session) *cobra.Command {
 			"STATE is unknown if you may not list claims.\n" +
 			"AUDIT lists the checks that fail, the worst first: `kubectl kata-vfio audit` describes them.\n" +
 			"\n" +
-			exitCodesOf("devices"),
+			exitCodeHelp("devices"),
 		Example: "  kubectl kata-vfio devices --node worker-1 -o wide\n  kubectl kata-vfio devices --sort-by .model -o custom-columns=NODE:.node,NAME:.name,MODEL:.model\n  kubectl kata-vfio devices -o json | jq -r '.devices[] | select(.use==\"free\") | .name'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return v.printing.check() },
@@ -132,7 +132,7 @@ func topologyCommand(s *session) *cobra.Command {
 			"nobody can claim are not in the API: `kata-vfio-audit topology` on the node draws them too.\n" +
 			"● is claimed, ○ free, ◌ withheld (it shares hardware with a claimed one), ✗ tainted or quarantined, ? not known.\n" +
 			"\n" +
-			exitCodesOf("topology"),
+			exitCodeHelp("topology"),
 		Example: "  kubectl kata-vfio topology worker-1",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return v.printing.check() },

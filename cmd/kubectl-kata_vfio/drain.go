@@ -48,7 +48,7 @@ func drainCommand(s *session) *cobra.Command {
 			"It needs Kubernetes 1.37, and changes nothing on the node: `kata-vfio-plugin drain` there also makes the node refuse claims that\n" +
 			"tolerate the taint.\n" +
 			"\n" +
-			exitCodesOf("drain"),
+			exitCodeHelp("drain"),
 		Example: "  kubectl kata-vfio drain worker-1 --reason 'new firmware' --wait\n  kubectl kata-vfio drain worker-1/gpu-0000-3b-00-0\n  kubectl kata-vfio drain worker-1/0000:3b:00.0 --dry-run",
 		Args:    command.ExactArgs(1, "one NODE or NODE/DEVICE"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -300,7 +300,7 @@ func undrainCommand(s *session) *cobra.Command {
 		Long: "undrain deletes the DeviceTaintRules of the drain of a node, or of a device. Those of the node's single devices stay when a node's ends.\n" +
 			"Drains by kata-vfio-plugin on the node are not touched, and a quarantine can't be ended from here.\n" +
 			"\n" +
-			exitCodesOf("undrain"),
+			exitCodeHelp("undrain"),
 		Example: "  kubectl kata-vfio undrain worker-1\n  kubectl kata-vfio undrain worker-1/gpu-0000-3b-00-0",
 		Args:    command.ExactArgs(1, "one NODE or NODE/DEVICE"), ValidArgsFunction: s.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -374,8 +374,8 @@ func taintRules(cmd *cobra.Command, client lister) []resourceapi.DeviceTaintRule
 	return rules.Items
 }
 
-// drainsOf returns the drains among rules, each once.
-func drainsOf(rules []resourceapi.DeviceTaintRule) []fleet.Drain {
+// uniqueDrains returns the drains among rules, each once.
+func uniqueDrains(rules []resourceapi.DeviceTaintRule) []fleet.Drain {
 	all := []fleet.Drain{}
 	for i := range rules {
 		r := &rules[i]

@@ -47,8 +47,8 @@ const commonCodes = "Exit codes:\n" +
 	"  1  the API server could not be reached, or the output could not be written\n" +
 	"  2  the command line, the kubeconfig, or a file that it names, is wrong"
 
-// exitCodesOf returns the exit codes of one command, for its help.
-func exitCodesOf(command string) string {
+// exitCodeHelp returns the exit codes of one command, for its help.
+func exitCodeHelp(command string) string {
 	var text strings.Builder
 	text.WriteString(commonCodes)
 	for _, m := range meanings() {

@@ -32,7 +32,7 @@ func explainCommand(s *session) *cobra.Command {
 			"--node-report adds what the node's own audit (`kata-vfio-audit node -o json`) reports about the pod's VM: its process, and\n" +
 			"where its devices are in the guest.\n" +
 			"\n" +
-			exitCodesOf("explain"),
+			exitCodeHelp("explain"),
 		Example: "  kubectl kata-vfio explain -n team-a train-0\n  kubectl kata-vfio explain -n team-a train-0 --watch\n  kubectl kata-vfio explain worker-1/0000:3b:00.0\n  kubectl kata-vfio explain -n team-a train-0 --node-report reports/\n  kubectl kata-vfio explain GroupNotViable",
 		Args:    command.ExactArgs(1, "one claim, pod, NODE/DEVICE or code"), ValidArgsFunction: s.completeExplain,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -128,7 +128,7 @@ func (e *explainer) view() (*view, lister, error) {
 	}}
 	switch e.subject.kind {
 	case "device":
-		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events, fleet.TaintRules}, node: e.subject.node, eventsOf: "ResourceClaim", now: e.session.now}
+		v.want = want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Events, fleet.TaintRules}, node: e.subject.node, eventKind: "ResourceClaim", now: e.session.now}
 	case "claim":
 	default:
 		v.want.pod = e.subject.name

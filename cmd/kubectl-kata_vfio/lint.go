@@ -47,7 +47,7 @@ func lintCommand(s *session) *cobra.Command {
 			"those of other values. --cluster asks the cluster for the namespace's labels and, as far as you may read them, for policies and\n" +
 			"DeviceClasses. It can't know what only the cluster knows, such as quotas, or policies of others.\n" +
 			"\n" +
-			exitCodesOf("lint"),
+			exitCodeHelp("lint"),
 		Example: "  kubectl kata-vfio lint -f pod.yaml\n  kustomize build . | kubectl kata-vfio lint -f -\n  kubectl kata-vfio lint -f deploy/ -n team-a --cluster\n" +
 			"  helm template kata-vfio CHART -f values.yaml > policies.yaml && kubectl kata-vfio lint --policies policies.yaml -f pod.yaml",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,

@@ -20,7 +20,7 @@ func quarantineCommand(s *session) *cobra.Command {
 			"`kubectl kata-vfio explain CODE` says what to do. The evidence is on the node, and only its administrator can end a\n" +
 			"quarantine there: `kata-vfio-plugin quarantine explain DEVICE`, then `kata-vfio-plugin quarantine clear DEVICE --reason TEXT`.\n" +
 			"\n" +
-			exitCodesOf("quarantine"),
+			exitCodeHelp("quarantine"),
 		Example: "  kubectl kata-vfio quarantine\n  kubectl kata-vfio quarantine worker-1 -o json | jq -r '.quarantined[].name'",
 		Args:    command.MaxArgs(1, "one node"), ValidArgsFunction: s.completeNode,
 		PreRunE: func(*cobra.Command, []string) error { return v.printing.check() },

@@ -35,8 +35,8 @@ type want struct {
 	node string
 	// pod is the name of a pod that is kept without a claim, too.
 	pod string
-	// eventsOf is the kind of objects of the events; empty for all.
-	eventsOf string
+	// eventKind is the kind of objects of the events; empty for all.
+	eventKind string
 	// now is the clock for ages.
 	now func() time.Time
 }
@@ -58,8 +58,8 @@ type changer interface {
 	Delete(ctx context.Context, namespace, name string, object runtime.Object, o metav1.DeleteOptions) error
 }
 
-// kindOf describes the lists and watches of a kind.
-type kindOf struct {
+// listing describes the lists and watches of a kind.
+type listing struct {
 	client       lister
 	object, page runtime.Object
 	namespace    string
@@ -67,46 +67,46 @@ type kindOf struct {
 	selector, labels string
 }
 
-func (k *kindOf) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (k *listing) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	o.FieldSelector, o.LabelSelector = k.selector, k.labels
 	page := k.page.DeepCopyObject()
 	return page, k.client.List(ctx, k.namespace, page, o)
 }
 
-func (k *kindOf) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (k *listing) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.FieldSelector, o.LabelSelector = k.selector, k.labels
 	return k.client.Watch(ctx, k.namespace, k.page, o)
 }
 
-func (w *want) kind(client lister, kind fleet.Kind) kindOf {
+func (w *want) kind(client lister, kind fleet.Kind) listing {
 	switch kind {
 	case fleet.Slices:
 		selector := resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName
 		if w.node != "" {
 			selector += "," + resourceapi.ResourceSliceSelectorNodeName + "=" + w.node
 		}
-		return kindOf{client, &resourceapi.ResourceSlice{}, &resourceapi.ResourceSliceList{}, "", selector, ""}
+		return listing{client, &resourceapi.ResourceSlice{}, &resourceapi.ResourceSliceList{}, "", selector, ""}
 	case fleet.Claims:
-		return kindOf{client, &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}, w.namespace, "", w.labels}
+		return listing{client, &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}, w.namespace, "", w.labels}
 	case fleet.Pods:
-		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, w.namespace, "", ""}
+		return listing{client, &corev1.Pod{}, &corev1.PodList{}, w.namespace, "", ""}
 	case fleet.Classes:
-		return kindOf{client, &resourceapi.DeviceClass{}, &resourceapi.DeviceClassList{}, "", "", ""}
+		return listing{client, &resourceapi.DeviceClass{}, &resourceapi.DeviceClassList{}, "", "", ""}
 	case fleet.Components:
-		return kindOf{client, &corev1.Pod{}, &corev1.PodList{}, "", "", fleet.ComponentSelector}
+		return listing{client, &corev1.Pod{}, &corev1.PodList{}, "", "", fleet.ComponentSelector}
 	case fleet.DaemonSets:
-		return kindOf{client, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{}, "", "", fleet.ComponentSelector}
+		return listing{client, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{}, "", "", fleet.ComponentSelector}
 	case fleet.Deployments:
-		return kindOf{client, &appsv1.Deployment{}, &appsv1.DeploymentList{}, "", "", fleet.ComponentSelector}
+		return listing{client, &appsv1.Deployment{}, &appsv1.DeploymentList{}, "", "", fleet.ComponentSelector}
 	case fleet.TaintRules:
-		return kindOf{client, &resourceapi.DeviceTaintRule{}, &resourceapi.DeviceTaintRuleList{}, "", "", ""}
+		return listing{client, &resourceapi.DeviceTaintRule{}, &resourceapi.DeviceTaintRuleList{}, "", "", ""}
 	case fleet.Events, fleet.Namespaces, fleet.ClassViews:
 	}
 	selector := ""
-	if w.eventsOf != "" {
-		selector = "involvedObject.kind=" + w.eventsOf
+	if w.eventKind != "" {
+		selector = "involvedObject.kind=" + w.eventKind
 	}
-	return kindOf{client, &corev1.Event{}, &corev1.EventList{}, w.namespace, selector, ""}
+	return listing{client, &corev1.Event{}, &corev1.EventList{}, w.namespace, selector, ""}
 }
 
 // pageSize is the number of objects per request.
@@ -143,7 +143,7 @@ func (w *want) state(missing map[fleet.Kind]string) *fleet.State {
 	return &fleet.State{Cluster: &cluster.Cluster{}, Missing: missing, Namespace: w.namespace, Now: w.now()}
 }
 
-func (w *want) readKind(ctx context.Context, k kindOf, state *fleet.State) error {
+func (w *want) readKind(ctx context.Context, k listing, state *fleet.State) error {
 	p := pager.New(k.list)
 	p.PageSize = pageSize
 	return p.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {

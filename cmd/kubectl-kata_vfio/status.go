@@ -37,7 +37,7 @@ func statusCommand(s *session) *cobra.Command {
 			"of its node is less than a minute old while something changes, and is called stale if the plugin stopped saying it.\n" +
 			"--wait waits until rollouts are over and each node's plugin is ready.\n" +
 			"\n" +
-			exitCodesOf("status"),
+			exitCodeHelp("status"),
 		Example: "  kubectl kata-vfio status\n  kubectl kata-vfio status --wait --timeout 10m   # after helm upgrade\n  kubectl kata-vfio status -o json | jq '.problems'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
@@ -99,7 +99,7 @@ func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) 
 		}
 		state.TaintRules = taintRules(cmd, client)
 		st := state.Status()
-		st.Drains = drainsOf(state.TaintRules)
+		st.Drains = uniqueDrains(state.TaintRules)
 		pending := unsettled(st)
 		if !w.wait || pending == "" || ctx.Err() != nil {
 			v.warn(cmd.ErrOrStderr(), state)

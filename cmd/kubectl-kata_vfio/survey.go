@@ -32,7 +32,7 @@ func listForConformance(ctx context.Context, client lister, now func() time.Time
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	w := want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Pods, fleet.Events}, eventsOf: "Pod", now: now}
+	w := want{needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Pods, fleet.Events}, eventKind: "Pod", now: now}
 	listed, err := w.read(ctx, client)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (l *survey) apis(s *fleet.ConformanceState) {
 
 // each calls keep for the objects of a list's kind, without their managed fields.
 func each[T metav1.Object](l *survey, kind string, list runtime.Object, labels string, keep func(T)) {
-	k := kindOf{client: l.client, page: list, labels: labels}
+	k := listing{client: l.client, page: list, labels: labels}
 	p := pager.New(k.list)
 	p.PageSize = pageSize
 	l.note(kind, p.EachListItem(l.ctx, metav1.ListOptions{}, func(o runtime.Object) error {

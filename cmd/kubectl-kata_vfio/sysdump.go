@@ -34,7 +34,7 @@ func sysdumpCommand(s *session) *cobra.Command {
 			"archive has no values of environment variables. --mask replaces the names of tenants' namespaces, pods and claims, and leaves out their\n" +
 			"images and addresses. Credentials in logs and ConfigMaps are removed by their form only: read the archive before you pass it on.\n" +
 			"\n" +
-			exitCodesOf("sysdump"),
+			exitCodeHelp("sysdump"),
 		Example: "  kubectl kata-vfio sysdump --mask\n  kubectl kata-vfio sysdump --since 2h -o case-4711.tar.gz\n  kubectl kata-vfio sysdump --dry-run   # lists what it would read",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -27,7 +27,7 @@ func (d *sysdump) logs(ctx context.Context, client lister, b *output.Bundle, mas
 	left := maxLogs
 	for i, p := range pods {
 		progress.Say("read logs of pod %d of %d: %s", i+1, len(pods), p.Name)
-		for _, options := range d.logsOf(p) {
+		for _, options := range d.podLogs(p) {
 			if left--; left < 0 {
 				b.Note(fmt.Sprintf("logs after the first %d are left out", maxLogs))
 				return
@@ -50,8 +50,8 @@ func (d *sysdump) logs(ctx context.Context, client lister, b *output.Bundle, mas
 	}
 }
 
-// logsOf are the logs of a pod.
-func (d *sysdump) logsOf(p *corev1.Pod) []corev1.PodLogOptions {
+// podLogs are the logs of a pod.
+func (d *sysdump) podLogs(p *corev1.Pod) []corev1.PodLogOptions {
 	var all []corev1.PodLogOptions
 	since, lines := int64(d.since.Seconds()), int64(maxLogLines)
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {

@@ -36,7 +36,7 @@ func testCommand(s *session) *cobra.Command {
 			"that a pod with the node's /dev/vfio is refused. It deletes what it made, also after Ctrl-C, and waits until the device is given back.\n" +
 			"The pods tolerate all taints of nodes. What is left after a crash has the label " + testLabel + ".\n" +
 			"\n" +
-			exitCodesOf("test"),
+			exitCodeHelp("test"),
 		Example: "  kubectl kata-vfio test -n probe\n  kubectl kata-vfio test -n probe --node worker-1 --class vf.kata-vfio.dev\n" +
 			"  kubectl kata-vfio test -n probe --dry-run   # shows which nodes",
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,

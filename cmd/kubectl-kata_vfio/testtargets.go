@@ -71,7 +71,7 @@ func (t *podTest) targets(cmd *cobra.Command, s *session, client lister) (*targe
 // add adds the nodes with free devices that are selected.
 func (f *targets) add(state *fleet.State, class string, selected map[cluster.ID]bool) {
 	for _, d := range state.Devices() { // by node
-		if d.Use != fleet.Free || d.Node == "" || !selected[idOf(&d)] {
+		if d.Use != fleet.Free || d.Node == "" || !selected[deviceID(&d)] {
 			continue
 		}
 		if n := len(f.nodes); n == 0 || f.nodes[n-1].Node != d.Node {
@@ -119,6 +119,6 @@ func selects(ctx context.Context, class *resourceapi.DeviceClass, slice *resourc
 	return nil
 }
 
-func idOf(d *fleet.Device) cluster.ID {
+func deviceID(d *fleet.Device) cluster.ID {
 	return cluster.ID{Driver: v1alpha1.DriverName, Pool: d.Pool, Name: d.Name}
 }

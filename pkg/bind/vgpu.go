@@ -75,11 +75,11 @@ func notEnded(err error, fn *plan.Function) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the vGPU does not end. If no VM has it, the VF may be wedged, as NVIDIA's driver can leave a VF whose VM was killed in its "+
-		"first seconds: drain the other VFs of GPU %s, and when none has a claim, make all of them again (sriov-manage -d, then -e)", err, gpuOf(fn))
+		"first seconds: drain the other VFs of GPU %s, and when none has a claim, make all of them again (sriov-manage -d, then -e)", err, gpuAddress(fn))
 }
 
-// gpuOf returns the address of a VF's GPU.
-func gpuOf(fn *plan.Function) string {
+// gpuAddress returns the address of a VF's GPU.
+func gpuAddress(fn *plan.Function) string {
 	if fn.PF == nil {
 		return "of " + fn.Address.String()
 	}

@@ -28,7 +28,7 @@ func (p *Plan) writeNothing(w *state.Wanted, words []string) {
 // unwritten returns the manual step, which names the files that bootstrap would write elsewhere.
 func (p *Plan) unwritten(files []state.File) []state.Problem {
 	problem := state.Problem{Part: "platform", Code: rule.ReadOnlySystem, ByHand: true}
-	switch names := pathsOf(files); {
+	switch names := filePaths(files); {
 	case p.Talos != nil:
 		problem.Text = "bootstrap writes no files on Talos"
 		problem.Fix = "apply the schematic and the machine config that `kata-vfio-bootstrap plan` prints; `kata-vfio-audit node` checks the result"
@@ -44,7 +44,7 @@ func (p *Plan) unwritten(files []state.File) []state.Problem {
 	return []state.Problem{problem}
 }
 
-func pathsOf(files []state.File) []string {
+func filePaths(files []state.File) []string {
 	var names []string
 	for _, f := range files {
 		names = append(names, "/"+f.Path)

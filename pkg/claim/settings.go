@@ -203,7 +203,7 @@ func (d *Device) note(prefix string, fields []string, origin Origin) {
 // isOfPair reports whether the device is the GPU of a pair, whose VF the parameters are for.
 func (d *Device) isOfPair() bool {
 	parts, err := device.ParseParts(d.Pair)
-	return err == nil && device.KindOf(parts) == device.PairType
+	return err == nil && device.PartsType(parts) == device.PairType
 }
 
 func isVF(d *Device) bool {

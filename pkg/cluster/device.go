@@ -187,7 +187,7 @@ func namedAddresses(name string) (address, vf string) {
 	if err != nil {
 		return "", ""
 	}
-	if device.KindOf(parts) == device.PairType {
+	if device.PartsType(parts) == device.PairType {
 		vf = parts[1].Address.String()
 	}
 	return parts[0].Address.String(), vf
@@ -196,7 +196,7 @@ func namedAddresses(name string) (address, vf string) {
 // joinedAddresses returns the GPUs of a partition besides the first one, by its name; none for another device.
 func joinedAddresses(name string) []string {
 	parts, err := device.ParseParts(name)
-	if err != nil || device.KindOf(parts) != device.PartitionType {
+	if err != nil || device.PartsType(parts) != device.PartitionType {
 		return nil
 	}
 	var all []string

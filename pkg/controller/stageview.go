@@ -85,7 +85,7 @@ func (s *stages) view(l *listing) *stage.View {
 func (s *stages) nodes(l *listing, pods []*corev1.Pod, claims []*resourceapi.ResourceClaim) map[string]bool {
 	nodes := map[string]bool{}
 	add := func(o metav1.Object) {
-		if id, ok := stage.DeviceOf(o); ok {
+		if id, ok := stage.AnnotatedDevice(o); ok {
 			nodes[id.Node()] = true
 		}
 	}

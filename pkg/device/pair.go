@@ -89,8 +89,8 @@ func ParseParts(name string) ([]Part, error) {
 	return parts, nil
 }
 
-// KindOf returns the type of the device of these functions.
-func KindOf(parts []Part) Type {
+// PartsType returns the type of the device of these functions.
+func PartsType(parts []Part) Type {
 	switch {
 	case len(parts) == 1:
 		return parts[0].Type

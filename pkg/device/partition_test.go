@@ -44,7 +44,7 @@ func TestPartitionsNameSaysItsFunctions(t *testing.T) {
 				t.Errorf("%s: part %+v", want, part)
 			}
 		}
-		if diff := cmp.Diff(addrs, got); diff != "" || err != nil || device.KindOf(parts) != device.PartitionType {
+		if diff := cmp.Diff(addrs, got); diff != "" || err != nil || device.PartsType(parts) != device.PartitionType {
 			t.Errorf("%s: %v (-want +got):\n%s", want, err, diff)
 		}
 	}
@@ -75,8 +75,8 @@ func TestKindOf(t *testing.T) {
 		"gpu-0000-3b-00-0": device.GPU, "vf-0000-3b-00-0": device.VFType, "gpu-0000-3b-00-0-vf-0000-3c-10-1": device.PairType, "gpu-x2-0000-86-87": device.PartitionType,
 	} {
 		parts, err := device.ParseParts(name)
-		if err != nil || device.KindOf(parts) != want {
-			t.Errorf("%s: got %s, %v, want %s", name, device.KindOf(parts), err, want)
+		if err != nil || device.PartsType(parts) != want {
+			t.Errorf("%s: got %s, %v, want %s", name, device.PartsType(parts), err, want)
 		}
 	}
 }

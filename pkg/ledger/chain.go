@@ -179,8 +179,8 @@ func openMark(line []byte, v note.Verifier) (Checkpoint, error) {
 	return openOwn(m.Checkpoint, v)
 }
 
-// linkOf has the fields that chain an event to the previous one.
-type linkOf struct {
+// chainLink has the fields that chain an event to the previous one.
+type chainLink struct {
 	Version int        `json:"v"`
 	Seq     *int64     `json:"seq"`
 	Prev    *tlog.Hash `json:"prev"`
@@ -193,7 +193,7 @@ func (c Chain) follow(line []byte) (with Chain, more bool, err error) {
 	if len(line) > MaxLine {
 		return c, false, fmt.Errorf("line of %d bytes is longer than the limit of %d", len(line), MaxLine)
 	}
-	var l linkOf
+	var l chainLink
 	if err := json.Unmarshal(line, &l); err != nil {
 		return c, false, fmt.Errorf("not an event: %w", err)
 	}

@@ -62,7 +62,7 @@ func keptLines(first int64, data []byte, hashes []tlog.Hash) (lines [][]byte, da
 }
 
 func seqIn(line []byte) (int64, error) {
-	var l linkOf
+	var l chainLink
 	if err := json.Unmarshal(line, &l); err != nil || l.Seq == nil {
 		return 0, errors.Join(err, errors.New("not an event"))
 	}

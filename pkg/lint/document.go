@@ -103,8 +103,8 @@ func malformed(err error, first int) *v1alpha1.Problem {
 	return &v1alpha1.Problem{Line: line, Text: "no YAML: " + strings.Join(strings.Fields(text), " ")}
 }
 
-// lineOf returns the line of a field, or that of the closest field around it.
-func (d *document) lineOf(field string) int {
+// lineAt returns the line of a field, or that of the closest field around it.
+func (d *document) lineAt(field string) int {
 	at, line := d.root, d.root.Line
 	for _, step := range steps(field) {
 		key, value := child(at, step)

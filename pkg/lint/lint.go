@@ -218,7 +218,7 @@ func (s *subject) problem(f fault) (Problem, error) {
 		fix = text.Fix
 	}
 	return Problem{
-		File: s.in.file, Document: s.in.number, Line: s.in.lineOf(field), Object: s.in.name, Field: field, Code: f.code, Text: f.text, Fix: fix,
+		File: s.in.file, Document: s.in.number, Line: s.in.lineAt(field), Object: s.in.name, Field: field, Code: f.code, Text: f.text, Fix: fix,
 	}, nil
 }
 

@@ -33,7 +33,7 @@ func (p *policy) locate(ctx context.Context, r *request, validation int) (string
 	if err != nil {
 		return "", fmt.Errorf("encode the object: %w", err)
 	}
-	kind, _ := kindOf(r.object)
+	kind, _ := kindAndResource(r.object)
 	object["apiVersion"], object["kind"] = kind.GroupVersion().String(), kind.Kind
 	l := &locating{ctx, p, r, validation, object}
 	found, err := l.below(object, place{}, nil)

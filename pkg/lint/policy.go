@@ -144,7 +144,7 @@ func (p *Policies) refusals(ctx context.Context, object runtime.Object, namespac
 
 // applies reports whether the policy is about new objects of the kind, and bound in the namespace.
 func (p *Policies) applies(one *policy, object runtime.Object, namespace *corev1.Namespace) (bool, error) {
-	_, resource := kindOf(object)
+	_, resource := kindAndResource(object)
 	if c := one.object.Spec.MatchConstraints; c == nil || !slices.ContainsFunc(c.ResourceRules, func(r admissionv1.NamedRuleWithOperations) bool { return covers(&r, resource) }) {
 		return false, nil
 	}
@@ -251,7 +251,7 @@ type request struct {
 
 // evaluate evaluates expressions for a request.
 func (r *request) evaluate(ctx context.Context, of celpolicy.ConditionEvaluator) ([]celpolicy.EvaluationResult, error) {
-	kind, resource := kindOf(r.object)
+	kind, resource := kindAndResource(r.object)
 	attributes := admission.NewAttributesRecord(r.object, nil, kind, r.namespace.Name, "", resource, "", admission.Create, nil, false, &user.DefaultInfo{})
 	versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedObject: admission.NewLazyObject(r.object), VersionedKind: kind}
 	results, _, err := of.ForInput(ctx, versioned, celpolicy.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind)),
@@ -313,8 +313,8 @@ func (p *policy) fault(validation int, result, message celpolicy.EvaluationResul
 	return f
 }
 
-// kindOf returns the kind and the resource of an object.
-func kindOf(object runtime.Object) (schema.GroupVersionKind, schema.GroupVersionResource) {
+// kindAndResource returns the kind and the resource of an object.
+func kindAndResource(object runtime.Object) (schema.GroupVersionKind, schema.GroupVersionResource) {
 	of := func(v schema.GroupVersion, kind string) (schema.GroupVersionKind, schema.GroupVersionResource) {
 		// A plural with an s, as all kinds here have it but DeviceClass.
 		return v.WithKind(kind), v.WithResource(strings.ToLower(kind) + "s")

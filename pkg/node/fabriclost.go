@@ -49,7 +49,7 @@ func (n *Node) withLostPartition(ctx context.Context) ([]*journal.Record, error)
 	}
 	records, _ := n.Parts.Journal.List() // one that can't be read is reported elsewhere, and not touched
 	return slices.DeleteFunc(slices.Clone(records), func(rec *journal.Record) bool {
-		return rec.State != journal.Prepared || rec.BootID != snap.Host.BootID || !slices.ContainsFunc(partitionsOf(rec), func(p fabric.Partition) bool {
+		return rec.State != journal.Prepared || rec.BootID != snap.Host.BootID || !slices.ContainsFunc(recordedPartitions(rec), func(p fabric.Partition) bool {
 			listed := last.Partitions.With(p.Modules())
 			return listed == nil || !listed.Active
 		})

@@ -146,7 +146,7 @@ func (n *Node) endOne(ctx context.Context, snap *device.Snapshot, p *fabric.Part
 func (n *Node) claimsWith(snap *device.Snapshot, p *fabric.Partition) (bool, error) {
 	records, errs := n.Parts.Journal.List()
 	return slices.ContainsFunc(records, func(rec *journal.Record) bool {
-		return rec.BootID == snap.Host.BootID && rec.State != journal.Cleaned && slices.ContainsFunc(partitionsOf(rec), func(q fabric.Partition) bool { return slices.Equal(p.Modules(), q.Modules()) })
+		return rec.BootID == snap.Host.BootID && rec.State != journal.Cleaned && slices.ContainsFunc(recordedPartitions(rec), func(q fabric.Partition) bool { return slices.Equal(p.Modules(), q.Modules()) })
 	}), errors.Join(errs...)
 }
 
@@ -215,7 +215,7 @@ func (n *Node) partitionsOfRecords(snap *device.Snapshot) (fabric.List, error) {
 		if rec.BootID != snap.Host.BootID {
 			continue
 		}
-		for _, p := range partitionsOf(rec) {
+		for _, p := range recordedPartitions(rec) {
 			listed, other := last.With(p.Modules()), last.Numbered(p.ID)
 			if listed != nil {
 				p.ID = listed.ID // the record may be older than the numbers
@@ -252,8 +252,8 @@ func listedLast(facts *device.FabricFacts) (fabric.List, error) {
 	return s.Partitions, nil
 }
 
-// partitionsOf returns a record's partitions, one for each GPU.
-func partitionsOf(rec *journal.Record) fabric.List {
+// recordedPartitions returns a record's partitions, one for each GPU.
+func recordedPartitions(rec *journal.Record) fabric.List {
 	var all fabric.List
 	for i := range rec.Plan.Functions {
 		for _, s := range rec.Plan.Functions[i].Settings {

@@ -22,8 +22,8 @@ type DomainState struct {
 	Free []pci.Address `json:"free"`
 }
 
-// tenantOf returns the ID for [DomainState.Tenant].
-func tenantOf(tenancies []Tenancy) string {
+// commonTenant returns the ID for [DomainState.Tenant].
+func commonTenant(tenancies []Tenancy) string {
 	if len(tenancies) == 0 {
 		return ""
 	}
@@ -61,7 +61,7 @@ func (n *Node) Domains() []DomainState {
 	domains := n.exclusiveDomains()
 	states := make(map[isolation.ExclusiveDomain]*DomainState, len(domains))
 	for d, tenancies := range domains {
-		states[d] = &DomainState{Domain: d, Rules: []string{}, Tenant: tenantOf(tenancies), Tenancies: append([]Tenancy{}, tenancies...), Free: []pci.Address{}}
+		states[d] = &DomainState{Domain: d, Rules: []string{}, Tenant: commonTenant(tenancies), Tenancies: append([]Tenancy{}, tenancies...), Free: []pci.Address{}}
 	}
 	for i := range n.Snapshot.Functions {
 		f := &n.Snapshot.Functions[i]

@@ -39,16 +39,16 @@ func (n *Node) exclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
 	}
 	tenancies := n.tenancies()
 	for _, a := range slices.SortedFunc(maps.Keys(tenancies), pci.Address.Compare) {
-		for _, d := range n.domainsOf(a, domains) {
+		for _, d := range n.tenantDomains(a, domains) {
 			domains[d] = append(domains[d], Tenancy{a, tenancies[a]})
 		}
 	}
 	return domains
 }
 
-// domainsOf returns the domains that a tenant's function is in. One that a claim has and the snapshot does not counts for all of them:
+// tenantDomains returns the domains that a tenant's function is in. One that a claim has and the snapshot does not counts for all of them:
 // the snapshot may be older than the function, and nobody can tell where it is. One in quarantine that is gone reaches nothing.
-func (n *Node) domainsOf(a pci.Address, domains map[isolation.ExclusiveDomain][]Tenancy) []isolation.ExclusiveDomain {
+func (n *Node) tenantDomains(a pci.Address, domains map[isolation.ExclusiveDomain][]Tenancy) []isolation.ExclusiveDomain {
 	if f, ok := n.Snapshot.Function(a); ok {
 		return within(n.Snapshot, f, domains)
 	}
@@ -178,6 +178,6 @@ func (c *candidate) ofOtherTenant(f *device.Function, d isolation.ExclusiveDomai
 	r := c.mate(f, rule.DomainOfOtherTenant,
 		fmt.Sprintf("%s is in the exclusive domain %s, which is another tenant's while that tenant has %s", f.Address, d, others[0].Function),
 		"delete the pod and create it again, so that the scheduler allocates a device elsewhere, or wait until the other tenant's last claim in the domain has ended")
-	r.Object = tenantOf(others)
+	r.Object = commonTenant(others)
 	return r
 }

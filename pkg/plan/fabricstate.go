@@ -214,12 +214,12 @@ func (l *partitionLook) published(gpus []pci.Address) string {
 
 // owner names the claim that has exactly the GPUs of the board; it is empty if there is none.
 func (l *partitionLook) owner(gpus []pci.Address) string {
-	uid, words := l.claimOf(gpus[0])
+	uid, words := l.holder(gpus[0])
 	if uid == "" {
 		return ""
 	}
 	for _, p := range l.fabric.Board.Places() {
-		other, _ := l.claimOf(p.Address)
+		other, _ := l.holder(p.Address)
 		if has := other == uid; has != slices.Contains(gpus, p.Address) {
 			return ""
 		}
@@ -227,8 +227,8 @@ func (l *partitionLook) owner(gpus []pci.Address) string {
 	return words
 }
 
-// claimOf returns the UID and the name of the claim that has a GPU, or had it until its quarantine; empty if there is none.
-func (l *partitionLook) claimOf(a pci.Address) (uid, words string) {
+// holder returns the UID and the name of the claim that has a GPU, or had it until its quarantine; empty if there is none.
+func (l *partitionLook) holder(a pci.Address) (uid, words string) {
 	owner, owned := l.node.Owners[a]
 	if !owned || owner.Bound {
 		return "", ""
@@ -252,7 +252,7 @@ func (l *partitionLook) overlapping(p *fabric.Partition) []fabric.Partition {
 func (l *partitionLook) against(s *PartitionState, inTheWay []fabric.Partition) []string {
 	var claims, others []string
 	for _, a := range s.GPUs {
-		if _, claim := l.claimOf(a); claim != "" {
+		if _, claim := l.holder(a); claim != "" {
 			claims = append(claims, claim)
 			continue
 		}

@@ -47,8 +47,8 @@ func (fn *Function) Providers() []string {
 	return slices.Compact(all)
 }
 
-// SettingsOf returns the settings of fn that are activations, or the others, in order.
-func (fn *Function) SettingsOf(activations bool) []*Setting {
+// SelectSettings returns the settings of fn that are activations, or the others, in order.
+func (fn *Function) SelectSettings(activations bool) []*Setting {
 	var all []*Setting
 	for i := range fn.Settings {
 		if fn.Settings[i].Activation == activations {

@@ -126,7 +126,7 @@ func (w *walk) configureVFs() {
 func (w *walk) set(activations bool) {
 	for i := range w.plan.Functions {
 		fn := &w.plan.Functions[i]
-		for _, s := range fn.SettingsOf(activations) {
+		for _, s := range fn.SelectSettings(activations) {
 			w.add(fn.SetStep(s, s.Found, s.Want))
 		}
 	}
@@ -141,7 +141,7 @@ func (w *walk) takeBack() {
 
 // unset takes back the settings of fn that are activations, or the others, the last one first.
 func (w *walk) unset(fn *Function, activations bool) {
-	for _, s := range slices.Backward(fn.SettingsOf(activations)) {
+	for _, s := range slices.Backward(fn.SelectSettings(activations)) {
 		w.add(fn.SetStep(s, s.Want, s.Found))
 	}
 }

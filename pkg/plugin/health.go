@@ -106,14 +106,14 @@ func (s *HealthSource) addBootstrap(h *cluster.NodeHealth, now time.Time) {
 	h.Bootstrap = &cluster.BootstrapHealth{Outcome: r.Outcome}
 	for i := range r.Differences {
 		d := &r.Differences[i]
-		h.Bootstrap.AddDrift(driftOf(d))
+		h.Bootstrap.AddDrift(clusterDrift(d))
 	}
 	if now.Sub(r.At) > unverifiedAfter {
 		h.AddAlert("KataVFIONodeNotVerified", "bootstrap has not compared the node with its blueprint since "+stamp(r.At))
 	}
 }
 
-func driftOf(d *state.Difference) cluster.Drift {
+func clusterDrift(d *state.Difference) cluster.Drift {
 	return cluster.Drift{Part: d.Part, Path: d.Path, What: d.What, Since: stamp(d.Since)}
 }
 

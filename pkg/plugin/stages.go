@@ -132,7 +132,7 @@ func (w *StageWatch) outcome(ctx context.Context, mark *journal.SanitizeMark) (o
 	}
 	seen := observe(pod)
 	return sanitize.Decide(sanitize.Expected{
-		Digest: profile.Digest(), Device: sanitize.DeviceOf(mark.Identity.Vendor, mark.Identity.Device),
+		Digest: profile.Digest(), Device: sanitize.NewDevice(mark.Identity.Vendor, mark.Identity.Device),
 		Firmware: sanitize.FirmwarePolicy(profile.Firmware), Accepted: accepted,
 	}, seen), digest(seen.ImageID), true, nil
 }

@@ -13,23 +13,23 @@ import (
 // not offered in another pool.
 type elsewhere struct {
 	layout   *device.Layout
-	units    poolsOf
-	pfs, vfs poolsOf // by the PF
+	units    poolIndex
+	pfs, vfs poolIndex // by the PF
 }
 
-// poolsOf has the pools that contain something of each key: more than one, if claims hold devices that were apart
+// poolIndex has the pools that contain something of each key: more than one, if claims hold devices that were apart
 // when they were allocated.
-type poolsOf map[pci.Address][]string
+type poolIndex map[pci.Address][]string
 
-func (p poolsOf) add(key pci.Address, pool string) { p[key] = append(p[key], pool) }
+func (p poolIndex) add(key pci.Address, pool string) { p[key] = append(p[key], pool) }
 
 // other reports whether another pool than this one contains something of the key.
-func (p poolsOf) other(key pci.Address, pool string) bool {
+func (p poolIndex) other(key pci.Address, pool string) bool {
 	return slices.ContainsFunc(p[key], func(other string) bool { return other != pool })
 }
 
 func newElsewhere(n *Node, l *device.Layout, staying []*entry) *elsewhere {
-	all := &elsewhere{layout: l, units: poolsOf{}, pfs: poolsOf{}, vfs: poolsOf{}}
+	all := &elsewhere{layout: l, units: poolIndex{}, pfs: poolIndex{}, vfs: poolIndex{}}
 	for _, e := range staying {
 		for _, unit := range n.formerUnits(e) {
 			all.units.add(unit, e.pool)

@@ -160,7 +160,7 @@ func allocated(n *Node, a Allocated) *entry {
 		return e
 	}
 	var onOffer bool
-	if e.kind = device.KindOf(parts); e.kind == device.PartitionType {
+	if e.kind = device.PartsType(parts); e.kind == device.PartitionType {
 		for i := range parts[1:] {
 			e.joined = append(e.joined, part{parts[i+1].Address, e.present(n, &parts[i+1])})
 		}

@@ -183,7 +183,7 @@ func (n *Node) addCounters(board, uses map[string]resourceapi.Counter) {
 	if _, counted := uses[gpusCounter]; !counted {
 		return
 	}
-	all := n.quotaOf(n.boardGPUs())
+	all := n.gpuQuota(n.boardGPUs())
 	for _, name := range []string{gpusCounter, memoryCounter} {
 		for _, from := range []map[string]resourceapi.Counter{uses, all} { // a device that stays may have counted more than there is now
 			had, c := board[name], from[name]
@@ -209,8 +209,8 @@ func (n *Node) boardGPUs() []*device.Function {
 	return gpus
 }
 
-// quotaOf returns the counters for quotas of GPUs; nil if the node config wants none.
-func (n *Node) quotaOf(gpus []*device.Function) map[string]resourceapi.Counter {
+// gpuQuota returns the counters for quotas of GPUs; nil if the node config wants none.
+func (n *Node) gpuQuota(gpus []*device.Function) map[string]resourceapi.Counter {
 	if !n.Selection.QuotaCounters() || len(gpus) == 0 {
 		return nil
 	}
@@ -248,12 +248,12 @@ func (n *Node) boardUse(l *device.Layout, e *entry) []resourceapi.DeviceCounterC
 	if len(uses) == 0 {
 		return nil
 	}
-	maps.Copy(uses, n.quotaOf(n.boardGPUsOf(e)))
+	maps.Copy(uses, n.gpuQuota(n.deviceBoardGPUs(e)))
 	return []resourceapi.DeviceCounterConsumption{{CounterSet: boardSet + f.Board.Name(), Counters: uses}}
 }
 
-// boardGPUsOf returns the GPUs of the board that a device has.
-func (n *Node) boardGPUsOf(e *entry) []*device.Function {
+// deviceBoardGPUs returns the GPUs of the board that a device has.
+func (n *Node) deviceBoardGPUs(e *entry) []*device.Function {
 	return slices.DeleteFunc(n.boardGPUs(), func(f *device.Function) bool {
 		return !slices.ContainsFunc(e.parts(), func(p part) bool { return p.addr == f.Address })
 	})
@@ -267,12 +267,12 @@ func (s *sharing) onBoard(e *entry) bool {
 // countOneBoard reports whether two devices consume counters of the same board, in one pool, by which the scheduler keeps them apart. a is
 // published already.
 func (n *Node) countOneBoard(a, b *entry) bool {
-	set := n.boardOf(a)
-	return a.name != b.name && a.pool == b.pool && set != "" && set == n.boardOf(b)
+	set := n.consumedBoard(a)
+	return a.name != b.name && a.pool == b.pool && set != "" && set == n.consumedBoard(b)
 }
 
-// boardOf returns the set of a board that a device consumes; empty for one that consumes none.
-func (n *Node) boardOf(e *entry) string {
+// consumedBoard returns the set of a board that a device consumes; empty for one that consumes none.
+func (n *Node) consumedBoard(e *entry) string {
 	if before, known := n.Consumed[Allocated{Pool: e.pool, Name: e.name}]; e.stays && known {
 		i := slices.IndexFunc(before, func(c resourceapi.DeviceCounterConsumption) bool { return strings.HasPrefix(c.CounterSet, boardSet) })
 		if i < 0 {
@@ -280,7 +280,7 @@ func (n *Node) boardOf(e *entry) string {
 		}
 		return before[i].CounterSet
 	}
-	if f := n.Selection.Fabric(); f != nil && f.Board != nil && !e.isShared() && len(n.boardGPUsOf(e)) > 0 {
+	if f := n.Selection.Fabric(); f != nil && f.Board != nil && !e.isShared() && len(n.deviceBoardGPUs(e)) > 0 {
 		return boardSet + f.Board.Name()
 	}
 	return ""

@@ -13,7 +13,7 @@ const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012345678
 
 // expected is what the plugin knows of the device of clean.
 func expected() sanitize.Expected {
-	return sanitize.Expected{Digest: digest, Device: sanitize.DeviceOf(0x1234, 0x1111)}
+	return sanitize.Expected{Digest: digest, Device: sanitize.NewDevice(0x1234, 0x1111)}
 }
 
 // ended is a sanitizer that ended with the result of clean.

@@ -153,7 +153,7 @@ func TestEncodeRefuses(t *testing.T) {
 }
 
 func TestDeviceOf(t *testing.T) {
-	got := sanitize.DeviceOf(pci.VendorNVIDIA, 0x1eb8)
+	got := sanitize.NewDevice(pci.VendorNVIDIA, 0x1eb8)
 	if want := (sanitize.Device{Vendor: "0x10de", Device: "0x1eb8"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

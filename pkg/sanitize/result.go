@@ -85,8 +85,8 @@ type Device struct {
 	Serial string `json:"serial,omitempty"`
 }
 
-// DeviceOf returns the device with the ids.
-func DeviceOf(vendor, device pci.ID) Device {
+// NewDevice returns the device with the ids.
+func NewDevice(vendor, device pci.ID) Device {
 	return Device{Vendor: "0x" + vendor.String(), Device: "0x" + device.String()}
 }
 

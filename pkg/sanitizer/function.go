@@ -29,7 +29,7 @@ func (f function) String() string {
 
 // id returns the function as a result names it.
 func (f function) id() *sanitize.Device {
-	d := sanitize.DeviceOf(f.vendor, f.device)
+	d := sanitize.NewDevice(f.vendor, f.device)
 	return &d
 }
 

@@ -73,8 +73,8 @@ func (r *DeviceRule) checkExclusive(p *problems, path string) {
 		p.add(path, "can't hold where sharedWith is set: containers of any tenant get such GPUs by the other driver; remove one of the two")
 	}
 	for i, d := range r.Exclusive {
-		oneOf(p, index(path, i), d, ExclusiveDomains()...)
-		// oneOf takes "" for an unset field with a default. A list entry has none.
+		among(p, index(path, i), d, ExclusiveDomains()...)
+		// among takes "" for an unset field with a default. A list entry has none.
 		if d == "" {
 			p.add(index(path, i), "empty; name a domain such as %s", ExclusiveCard)
 		}

@@ -71,7 +71,7 @@ func (f *Fabric) check(p *problems, at string) {
 	if f == nil {
 		return
 	}
-	oneOf(p, at+".client", f.Client, FabricHelper, FabricFMPM)
+	among(p, at+".client", f.Client, FabricHelper, FabricFMPM)
 	kind, _, err := fabric.SplitAddress(f.Address)
 	if e, ok := errors.AsType[*fabric.AddressError](err); ok {
 		p.add(at+".address", "%s %s", show(f.Address), e.Why)

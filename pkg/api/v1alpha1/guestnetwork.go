@@ -230,7 +230,7 @@ func (a *AddressPool) check(p *problems, path string) {
 	if !isLabel(a.Name) {
 		p.add(path+".name", "%s is not a name of a pool; want lower-case letters, digits and \"-\"", show(a.Name))
 	}
-	oneOf(p, path+".cniVersion", a.CNIVersion, cniVersions()...)
+	among(p, path+".cniVersion", a.CNIVersion, cniVersions()...)
 	if a.IPAM == nil {
 		p.add(path+".ipam", "missing; want the ipam object of a CNI network configuration")
 		return

@@ -209,8 +209,8 @@ func (c *NodeConfig) Validate() error {
 	c.checkVFs(&p)
 	c.checkPools(&p)
 	c.Fabric.check(&p, "fabric")
-	oneOf(&p, "pairing", c.Pairing, PairingNone, PairingSwitch, PairingRoot)
-	oneOf(&p, "vfAttributes", c.VFAttributes, VFAttributesAll, VFAttributesSelection, VFAttributesMinimal)
+	among(&p, "pairing", c.Pairing, PairingNone, PairingSwitch, PairingRoot)
+	among(&p, "vfAttributes", c.VFAttributes, VFAttributesAll, VFAttributesSelection, VFAttributesMinimal)
 	return p.err(KindNodeConfig)
 }
 
@@ -227,7 +227,7 @@ func (c *NodeConfig) checkVFs(p *problems) {
 			p.add(at+".count", "missing; say how many VFs the PF is to have, 0 for none")
 		}
 		p.within(at+".count", r.Count, mostVFs)
-		oneOf(p, at+".eswitchMode", r.EswitchMode, EswitchLegacy, EswitchSwitchdev)
+		among(p, at+".eswitchMode", r.EswitchMode, EswitchLegacy, EswitchSwitchdev)
 		// By the text alone: only the node knows whether an address and an interface are one PF.
 		same := func(o VFRule) bool { return o.PF == r.PF }
 		if first := slices.IndexFunc(c.VirtualFunctions, same); first < i {
@@ -249,7 +249,7 @@ func (c *NodeConfig) checkHandlers(p *problems) {
 
 // check adds the problems of the rule at path.
 func (r *DeviceRule) check(p *problems, path string) {
-	oneOf(p, path+".policy", r.Policy, PolicyBound, PolicyOnDemand)
+	among(p, path+".policy", r.Policy, PolicyBound, PolicyOnDemand)
 	if r.Exclude && r.Policy != "" {
 		p.add(path+".policy", "%s says nothing where exclude is true; remove one of the two", show(string(r.Policy)))
 	}

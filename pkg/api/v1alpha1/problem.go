@@ -70,8 +70,8 @@ func (p problems) err(kind string) error {
 	return &InvalidError{Kind: kind, Problems: p}
 }
 
-// oneOf adds a problem unless value is empty (unset) or one of the allowed values.
-func oneOf[T ~string](p *problems, path string, value T, allowed ...T) {
+// among adds a problem unless value is empty (unset) or one of the allowed values.
+func among[T ~string](p *problems, path string, value T, allowed ...T) {
 	names := make([]string, len(allowed))
 	for i, a := range allowed {
 		if value == a || value == "" {

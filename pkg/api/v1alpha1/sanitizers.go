@@ -175,7 +175,7 @@ func (s *Sanitizer) check(p *problems, path string) {
 	if s.MaxParallel < 1 || s.MaxParallel > mostParallelStages {
 		p.add(path+".maxParallel", "%d is out of range; want 1 to %d", s.MaxParallel, mostParallelStages)
 	}
-	oneOf(p, path+".firmware", s.Firmware, FirmwareRecord, FirmwareRequire)
+	among(p, path+".firmware", s.Firmware, FirmwareRecord, FirmwareRequire)
 }
 
 // Digest returns the digest in the image's reference, "sha256:..."; empty if it has none.
@@ -200,7 +200,7 @@ func (r *SanitizeRule) check(p *problems, path string, of *DeviceRule) {
 	if !isLabel(r.Profile) {
 		p.add(path+".profile", "%s is not the name of a sanitizer profile; want lower-case letters, digits and \"-\"", show(r.Profile))
 	}
-	oneOf(p, path+".when", r.When, SanitizeRelease, SanitizeBeforeClaim)
+	among(p, path+".when", r.When, SanitizeRelease, SanitizeBeforeClaim)
 }
 
 // isSubdomain reports whether text is an RFC 1123 DNS subdomain.

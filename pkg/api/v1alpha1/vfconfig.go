@@ -161,11 +161,11 @@ func (c *VFConfig) check(p *problems) {
 	checkGUID(p, "portGUID", c.PortGUID)
 	p.within("vlan", c.VLAN, 4094)
 	p.within("vlanQoS", c.VLANQoS, 7)
-	oneOf(p, "vlanProtocol", c.VLANProtocol, VLAN8021Q, VLAN8021ad)
+	among(p, "vlanProtocol", c.VLANProtocol, VLAN8021Q, VLAN8021ad)
 	p.within("minTxRate", c.MinTxRate, maxRate)
 	p.within("maxTxRate", c.MaxTxRate, maxRate)
-	oneOf(p, "linkState", c.LinkState, LinkAuto, LinkEnable, LinkDisable)
-	oneOf(p, "attachment", c.Attachment, AttachVFIO, AttachPhysicalEndpoint)
+	among(p, "linkState", c.LinkState, LinkAuto, LinkEnable, LinkDisable)
+	among(p, "attachment", c.Attachment, AttachVFIO, AttachPhysicalEndpoint)
 	if c.Network != nil {
 		c.Network.check(p, "network")
 	}

@@ -105,10 +105,10 @@ func (c *VFIOConfig) Validate() error {
 
 // check adds the problems of single parameters.
 func (c *VFIOConfig) check(p *problems) {
-	oneOf(p, "backend", c.Backend, BackendAuto, BackendGroup, BackendIOMMUFD)
-	oneOf(p, "reset", c.Reset, ResetRequired, ResetSkip)
-	oneOf(p, "companions", c.Companions, CompanionsWithhold, CompanionsGive)
-	oneOf(p, "sanitized", c.Sanitized, SanitizedAny, SanitizedRequired)
+	among(p, "backend", c.Backend, BackendAuto, BackendGroup, BackendIOMMUFD)
+	among(p, "reset", c.Reset, ResetRequired, ResetSkip)
+	among(p, "companions", c.Companions, CompanionsWithhold, CompanionsGive)
+	among(p, "sanitized", c.Sanitized, SanitizedAny, SanitizedRequired)
 }
 
 // Weakens returns a [WeakensIsolationError] that names the parameters that a claim must not set, or nil if there are none.

@@ -33,8 +33,8 @@ type occupant struct {
 	since   time.Time
 }
 
-// isOf reports whether two claims are of one tenant: several namespaces may have one ID.
-func (o *occupant) isOf(other *occupant) bool {
+// sharesTenant reports whether two claims are of one tenant: several namespaces may have one ID.
+func (o *occupant) sharesTenant(other *occupant) bool {
 	return o.claim.Object.Namespace == other.claim.Object.Namespace || o.tenant != "" && o.tenant == other.tenant
 }
 
@@ -85,7 +85,7 @@ func intruders(node string, all []*occupant) []finding.Finding {
 	var found []finding.Finding
 	for i, o := range all {
 		j := slices.IndexFunc(all[:i], func(first *occupant) bool {
-			return !o.isOf(first) && isolation.Overlap(o.domains, first.domains) != ""
+			return !o.sharesTenant(first) && isolation.Overlap(o.domains, first.domains) != ""
 		})
 		if j < 0 {
 			continue

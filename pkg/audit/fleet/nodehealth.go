@@ -20,8 +20,8 @@ const (
 // nodeHasDrifted is the fix of drift.
 const nodeHasDrifted = `"Node has drifted" in the runbook`
 
-// entryOf returns the runbook's entry for an alert. Alerts of a later plugin have the runbook's first table.
-func entryOf(alert string) string {
+// runbookEntry returns the runbook's entry for an alert. Alerts of a later plugin have the runbook's first table.
+func runbookEntry(alert string) string {
 	entry, ok := map[string]string{
 		"KataVFIOClaimStuck": "Claim is stuck", "KataVFIOKernelStuck": "Claim is stuck", "KataVFIODiskScarce": "Disk is nearly full",
 		"KataVFIOJournalDamaged": "Journal is damaged", "KataVFIONodeNotVerified": "Node has drifted",
@@ -61,7 +61,7 @@ func (st *Status) health(s *State, n *NodeStatus) {
 		st.add(rule.NodeDrifted, "node "+n.Node, driftWords(h.Bootstrap), nodeHasDrifted)
 	}
 	for _, a := range h.Alerts {
-		st.add(rule.NodeAlert, "node "+n.Node, a.Text, entryOf(a.Name))
+		st.add(rule.NodeAlert, "node "+n.Node, a.Text, runbookEntry(a.Name))
 	}
 }
 

@@ -68,7 +68,7 @@ func (e *explaining) scheduled(of string, p *corev1.Pod) {
 		}
 		m := e.trouble(Moment{At: c.LastTransitionTime.UTC(), Of: of, What: "condition PodScheduled=" + string(c.Status), Text: c.Reason + ": " + c.Message}, unscheduled(c.Reason))
 		if short := lacking(c.Message); short != "" {
-			m.Fix = lessOf(short, p)
+			m.Fix = requestFix(short, p)
 		}
 		e.add(m)
 	}
@@ -91,8 +91,8 @@ func lacking(message string) string {
 	return strings.TrimRight(strings.Fields(after + " .")[0], ".,")
 }
 
-// lessOf says what a pod requests that no node has: its VM's overhead is part of it.
-func lessOf(resource string, p *corev1.Pod) string {
+// requestFix says what a pod requests that no node has: its VM's overhead is part of it.
+func requestFix(resource string, p *corev1.Pod) string {
 	text := "lower the containers' requests of " + resource
 	if over, ok := p.Spec.Overhead[corev1.ResourceName(resource)]; ok {
 		text += fmt.Sprintf("; RuntimeClass %s adds %s for the VM (its overhead), which an admin can lower", deref(p.Spec.RuntimeClassName), over.String())

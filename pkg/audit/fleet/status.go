@@ -133,7 +133,7 @@ func (st *Status) add(code rule.Code, subject, text, fix string) {
 func (st *Status) parts(s *State) {
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
-		p := PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedOf(d)}
+		p := PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedPods(d)}
 		st.part(p)
 		if p.Ready < p.Desired && !p.isRolling() { // a pod that is on no node yet is in no line of the nodes
 			st.add(rule.DaemonSetNotReady, d.Name, fmt.Sprintf("%d of %s %s no pod that is ready", p.Desired-p.Ready, output.Count(int(p.Desired), "node"), output.Plural(int(p.Desired-p.Ready), "has", "have")), fmt.Sprintf("`kubectl -n %s describe daemonset %s`", d.Namespace, d.Name))
@@ -153,8 +153,8 @@ func (st *Status) parts(s *State) {
 	}
 }
 
-// updatedOf returns how many pods of a DaemonSet have its present template. One whose update the controller has not seen yet has none.
-func updatedOf(d *appsv1.DaemonSet) int32 {
+// updatedPods returns how many pods of a DaemonSet have its present template. One whose update the controller has not seen yet has none.
+func updatedPods(d *appsv1.DaemonSet) int32 {
 	if d.Status.ObservedGeneration < d.Generation {
 		return 0
 	}

@@ -147,7 +147,7 @@ type answerView struct {
 	State                   finding.State
 	Verification            verification
 	Timeline                *timeline
-	Tenancies               []tenancyOf
+	Tenancies               []namedTenancy
 	Neighbors               []facts.Neighbor
 	Refusals                refusalTable
 }
@@ -164,7 +164,7 @@ func newAnswerView(a *Answer) *answerView {
 	who := newTenants(list, nil)
 	v.Timeline = newTimeline(sortedTenancies(list), time.Time{}, who)
 	for i := range list {
-		v.Tenancies = append(v.Tenancies, tenancyOf{&list[i], who.named(list[i].Tenant)})
+		v.Tenancies = append(v.Tenancies, namedTenancy{&list[i], who.named(list[i].Tenant)})
 	}
 	return v
 }

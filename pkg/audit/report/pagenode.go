@@ -37,7 +37,7 @@ type node struct {
 // function is one function as the page shows it.
 type function struct {
 	*audit.Device
-	Holders  []tenancyOf
+	Holders  []namedTenancy
 	Findings []reference
 	// Path leads from the root to the function's bridge.
 	Path []hop
@@ -139,7 +139,7 @@ func newNode(p *Page, items []item, who *tenants, past record) *node {
 func newFunction(d *audit.Device, refs []reference, who *tenants) function {
 	f := function{Device: d, Findings: refs}
 	for _, t := range who.now[d.Address] {
-		f.Holders = append(f.Holders, tenancyOf{t, who.named(t.Tenant)})
+		f.Holders = append(f.Holders, namedTenancy{t, who.named(t.Tenant)})
 	}
 	return f
 }

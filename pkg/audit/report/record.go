@@ -152,8 +152,8 @@ func latest(all []Tenancy, functions int) record {
 	return r
 }
 
-// tenancyOf is a tenancy and its tenant.
-type tenancyOf struct {
+// namedTenancy is a tenancy and its tenant.
+type namedTenancy struct {
 	*Tenancy
 	Who *tenant
 }
@@ -161,7 +161,7 @@ type tenancyOf struct {
 // tenancyTable is a table of tenancies.
 type tenancyTable struct {
 	Caption string
-	Rows    []tenancyOf
+	Rows    []namedTenancy
 	// Left is the number of those left out, and Where is the place that has them.
 	Left  int
 	Where string
@@ -178,7 +178,7 @@ func newTenancyTable(r record, who *tenants) tenancyTable {
 			t.Left = len(r.shown) - i
 			break
 		}
-		t.Rows = append(t.Rows, tenancyOf{&r.shown[i], who.named(r.shown[i].Tenant)})
+		t.Rows = append(t.Rows, namedTenancy{&r.shown[i], who.named(r.shown[i].Tenant)})
 	}
 	for _, n := range r.left {
 		t.Left += n
@@ -195,7 +195,7 @@ func newHistory(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
 			continue
 		}
 		for _, held := range slices.Backward(who.ever[a]) {
-			t.Rows = append(t.Rows, tenancyOf{held, who.named(held.Tenant)})
+			t.Rows = append(t.Rows, namedTenancy{held, who.named(held.Tenant)})
 		}
 	}
 	if len(t.Rows) == 0 && t.Left == 0 {

@@ -43,7 +43,7 @@ type resetMark struct {
 
 // bar is one tenancy.
 type bar struct {
-	Tenancy tenancyOf
+	Tenancy namedTenancy
 	X, W    int
 	// Label is the text that fits into it, and Indent is how far a reset at its start moves the label.
 	Label  string
@@ -103,7 +103,7 @@ func newTimeline(sorted []Tenancy, until time.Time, who *tenants) *timeline {
 			left[held.Device] = true
 			continue
 		}
-		b := newBar(tenancyOf{held, who.named(held.Tenant)}, first, last)
+		b := newBar(namedTenancy{held, who.named(held.Tenant)}, first, last)
 		row.Bars = append(row.Bars, b)
 		row.resets(held, first, last)
 		t.Stays = t.Stays || len(b.Stays) > 0
@@ -193,7 +193,7 @@ func span(list []Tenancy, until time.Time) (first, last time.Time) {
 	return first.Add(-last.Sub(first) / 50), last
 }
 
-func newBar(t tenancyOf, first, last time.Time) bar {
+func newBar(t namedTenancy, first, last time.Time) bar {
 	from, to := t.From, t.To
 	if from.IsZero() {
 		from = first

@@ -45,9 +45,9 @@ func possibleConflicts(b *blueprint.Blueprint) []conflict {
 		conflict{name: "vfio-pci.ids", why: "binds every function of the model; list addresses in vfio.keepOff instead", harmless: true},
 	)
 	if b.Kernel.IOMMU == blueprint.IOMMUPassthrough {
-		all = append(all, lastOf("iommu", is("nopt"), "pt", "contradicts kernel.iommu: Passthrough"), lastOf("iommu.passthrough", off, "1", "contradicts kernel.iommu: Passthrough"))
+		all = append(all, lastApplies("iommu", is("nopt"), "pt", "contradicts kernel.iommu: Passthrough"), lastApplies("iommu.passthrough", off, "1", "contradicts kernel.iommu: Passthrough"))
 	} else {
-		all = append(all, lastOf("iommu", is("pt"), "nopt", "contradicts kernel.iommu: On"), lastOf("iommu.passthrough", on, "0", "contradicts kernel.iommu: On"))
+		all = append(all, lastApplies("iommu", is("pt"), "nopt", "contradicts kernel.iommu: On"), lastApplies("iommu.passthrough", on, "0", "contradicts kernel.iommu: On"))
 	}
 	if len(hugePageArguments(b.Kernel.HugePages)) > 0 {
 		all = append(all, conflict{name: "hugepages", why: "contradicts kernel.hugePages"}, conflict{name: "hugepagesz", why: "contradicts kernel.hugePages"})
@@ -70,8 +70,8 @@ func weakening(b *blueprint.Blueprint) []conflict {
 	return all
 }
 
-// lastOf is a conflict of an argument of which the last value applies. wanted is the blueprint's value.
-func lastOf(name string, bad func(string) bool, wanted, why string) conflict {
+// lastApplies is a conflict of an argument of which the last value applies. wanted is the blueprint's value.
+func lastApplies(name string, bad func(string) bool, wanted, why string) conflict {
 	return conflict{name: name, bad: bad, why: why, undone: func(values []string) bool { return len(values) > 0 && values[len(values)-1] == wanted }}
 }
 

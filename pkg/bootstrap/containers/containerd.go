@@ -19,8 +19,8 @@ type containerd struct {
 	// known: a file shows the version of containerd. version is that of the configuration.
 	known   bool
 	version int64
-	// versionOf is the file that sets the version.
-	versionOf string
+	// versionFile is the file that sets the version.
+	versionFile string
 	// text is the main file without bootstrap's import.
 	text string
 }
@@ -79,7 +79,7 @@ func (c *containerd) parseVendor() bool {
 		}
 		return c.parse(file)
 	}
-	c.versionOf, c.version = c.at.main, 3
+	c.versionFile, c.version = c.at.main, 3
 	if !c.known && c.at.distribution == nil { // a distribution whose containerd is older is not supported
 		c.wants.warn(rule.VersionUnknown, c.at.main, "No file shows the version of containerd. Bootstrap writes files of version 3, with which containerd 1 does not start.",
 			"Make sure that containerd is 2.2 or newer (containerd --version).")
@@ -93,7 +93,7 @@ func (c *containerd) parse(file facts.Fact) bool {
 		c.wants.refuse(rule.FileDamaged, file.Path, "containerd's configuration can't be parsed: "+err.Error(), c.repair(file.Path, "Correct the file."))
 		return false
 	}
-	c.version, c.versionOf = t.Setting(file.Path, "version").Number(), file.Path
+	c.version, c.versionFile = t.Setting(file.Path, "version").Number(), file.Path
 	return true
 }
 
@@ -101,11 +101,11 @@ func (c *containerd) parse(file facts.Fact) bool {
 func (c *containerd) supported() bool {
 	switch {
 	case c.version < 2:
-		c.wants.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionOf),
+		c.wants.refuse(rule.ConfigVersionUnsupported, c.versionFile, fmt.Sprintf("%s has version 1 or none, which can't be merged with newer files.", c.versionFile),
 			"Migrate it: run containerd config migrate > config.new, review the result, and replace the file with it. "+
 				"If you have no settings in it (Docker's package ships it with CRI disabled), start from containerd config default.")
 	case c.version > 4:
-		c.wants.refuse(rule.ConfigVersionUnsupported, c.versionOf, fmt.Sprintf("%s has the unknown version %d.", c.versionOf, c.version),
+		c.wants.refuse(rule.ConfigVersionUnsupported, c.versionFile, fmt.Sprintf("%s has the unknown version %d.", c.versionFile, c.version),
 			"Use version 2, 3 or 4, or a kata-vfio that supports this version.")
 	default:
 		return true
@@ -120,8 +120,8 @@ func (c *containerd) mayBeOld(before *facts.Containerd) bool {
 	if c.known || before.Version > 2 {
 		return false
 	}
-	c.wants.refuse(rule.VersionUnknown, c.versionOf, fmt.Sprintf("%s has version 2, which containerd 1 also reads, and no file shows the version of containerd. "+
-		"Containerd 1 would not start with bootstrap's drop-in, or would ignore it.", c.versionOf),
+	c.wants.refuse(rule.VersionUnknown, c.versionFile, fmt.Sprintf("%s has version 2, which containerd 1 also reads, and no file shows the version of containerd. "+
+		"Containerd 1 would not start with bootstrap's drop-in, or would ignore it.", c.versionFile),
 		"If containerd is 2.2 or newer (containerd --version), migrate the file to version 3: run containerd config migrate > config.new, review the result, "+
 			"and replace the file with it. Otherwise install containerd 2.2 or newer.")
 	return true

@@ -68,15 +68,15 @@ func (n *node) resets() {
 		if err != nil {
 			continue
 		}
-		if methods := n.methodsOf(a); methods != nil {
+		if methods := n.wantedMethods(a); methods != nil {
 			n.resetsBy(a, methods)
 		}
 	}
 }
 
-// methodsOf returns the methods that the blueprint wants for a function, and nil if there are none. The last match decides, as the last rule for
+// wantedMethods returns the methods that the blueprint wants for a function, and nil if there are none. The last match decides, as the last rule for
 // udev does.
-func (n *node) methodsOf(a pci.Address) []string {
+func (n *node) wantedMethods(a pci.Address) []string {
 	class, there := n.text(resetPart, function(a, "class"))
 	vendor, ok := n.number(a, "vendor")
 	id, ok2 := n.number(a, "device")

@@ -400,11 +400,11 @@ func TestName(t *testing.T) {
 		}
 	}
 	c := claimOf(device("node/kata-vfio.dev/shared", 1), "memory")
-	if id, ok := stage.DeviceOf(c); !ok || id != device("node/kata-vfio.dev/shared", 1) {
+	if id, ok := stage.AnnotatedDevice(c); !ok || id != device("node/kata-vfio.dev/shared", 1) {
 		t.Errorf("the device of the claim is %v, %v", id, ok)
 	}
 	c.Annotations[stage.AnnotationDevice] = device("node", 1).String()
-	if id, ok := stage.DeviceOf(c); ok {
+	if id, ok := stage.AnnotatedDevice(c); ok {
 		t.Errorf("a claim with the annotation of another device has the device %v", id)
 	}
 }

@@ -83,7 +83,7 @@ func at(all map[string]*Stage, o metav1.Object) *Stage {
 	s := all[o.GetName()]
 	if s == nil {
 		s = &Stage{Name: o.GetName(), Profile: o.GetLabels()[LabelSanitizer]}
-		if id, ok := DeviceOf(o); ok {
+		if id, ok := AnnotatedDevice(o); ok {
 			s.Device = id
 		}
 		all[s.Name] = s
@@ -91,8 +91,8 @@ func at(all map[string]*Stage, o metav1.Object) *Stage {
 	return s
 }
 
-// DeviceOf returns the device of a stage's pod or claim, and false if the annotation does not name the device of its name.
-func DeviceOf(o metav1.Object) (cluster.ID, bool) {
+// AnnotatedDevice returns the device of a stage's pod or claim, and false if the annotation does not name the device of its name.
+func AnnotatedDevice(o metav1.Object) (cluster.ID, bool) {
 	driver, rest, _ := strings.Cut(o.GetAnnotations()[AnnotationDevice], "/")
 	// A pool's name may contain slashes, and a device's can't.
 	i := strings.LastIndex(rest, "/")

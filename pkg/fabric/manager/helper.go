@@ -77,7 +77,7 @@ func (h *Helper) call(ctx context.Context, r *Request) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask Fabric Manager to %s: %w", r.Call, err)
 	}
-	a, err := answerOf(e, r.Call)
+	a, err := readAnswer(e, r.Call)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +89,9 @@ func limited(ctx context.Context, call fabric.Call) (context.Context, context.Ca
 	return context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("no answer of Fabric Manager to %s within %s", call, CallLimit))
 }
 
-// answerOf reads what the helper left behind. Its exit code and its answer must agree: what is there otherwise is not the
+// readAnswer reads what the helper left behind. Its exit code and its answer must agree: what is there otherwise is not the
 // helper.
-func answerOf(e *program.Ended, call fabric.Call) (*Answer, error) {
+func readAnswer(e *program.Ended, call fabric.Call) (*Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(e.Stdout, &a); err != nil {
 		return nil, fmt.Errorf("ask Fabric Manager to %s: exit code %d of %s, and no answer: %w%s", call, e.Code, Program, err, program.Said(e.Stderr))

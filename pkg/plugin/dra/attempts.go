@@ -163,7 +163,7 @@ func onlySeenByPrepare(err error) ([]pci.Address, rule.Code) {
 		return []pci.Address{held.Address}, rule.InUse
 	}
 	if failed, ok := errors.AsType[*bind.NotActivatedError](err); ok {
-		return gpusOf(failed.Device), rule.PartitionNotActivated
+		return namedGPUs(failed.Device), rule.PartitionNotActivated
 	}
 	refused, ok := errors.AsType[*rule.RefusedError](err)
 	if !ok {
@@ -174,7 +174,7 @@ func onlySeenByPrepare(err error) ([]pci.Address, rule.Code) {
 		case r.Code == rule.DiskInUse:
 			return []pci.Address{r.Address}, r.Code
 		case r.Code == rule.PartitionNotActivated:
-			return gpusOf(r.Device), r.Code
+			return namedGPUs(r.Device), r.Code
 		case r.Code == rule.Held && r.Culprit != nil:
 			return []pci.Address{*r.Culprit}, rule.HeldByLostClaim
 		case r.Code == rule.Held:
@@ -184,8 +184,8 @@ func onlySeenByPrepare(err error) ([]pci.Address, rule.Code) {
 	return nil, ""
 }
 
-// gpusOf returns the GPUs of a device, by its name.
-func gpusOf(name string) (addrs []pci.Address) {
+// namedGPUs returns the GPUs of a device, by its name.
+func namedGPUs(name string) (addrs []pci.Address) {
 	parts, err := device.ParseParts(name)
 	if err != nil {
 		return nil // no device has such a name

@@ -95,7 +95,7 @@ func counted(pools map[string]publish.Pool) []metrics.Device {
 		if err != nil {
 			continue
 		}
-		all = append(all, metrics.Device{Type: device.KindOf(parts), Healthy: len(ailments(&d.device)) == 0})
+		all = append(all, metrics.Device{Type: device.PartsType(parts), Healthy: len(ailments(&d.device)) == 0})
 	}
 	return all
 }

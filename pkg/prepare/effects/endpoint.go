@@ -32,7 +32,7 @@ func (set *Set) ResolveEndpoints(snap *device.Snapshot, rec *journal.Record) err
 		}
 		if module == "" {
 			return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
-				Code: rule.UnsupportedSetting, Device: deviceOf(&rec.Plan, fn).Name, Address: fn.Address,
+				Code: rule.UnsupportedSetting, Device: plannedDevice(&rec.Plan, fn).Name, Address: fn.Address,
 				Text: fmt.Sprintf("VF %s has no kernel driver, and no module of this kernel is for it, so it can't be a physical endpoint", fn.Address),
 				Fix:  "install its driver's module on the node, or leave `attachment: PhysicalEndpoint` out",
 			})

@@ -61,7 +61,7 @@ func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error 
 func (set *Set) resolveSetting(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting) (keep bool, err error) {
 	refuse := func(code rule.Code, text, fix string) error {
 		return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
-			Code: code, Address: fn.Address, Culprit: fn.PF, Device: deviceOf(&rec.Plan, fn).Published(), Text: text, Fix: fix,
+			Code: code, Address: fn.Address, Culprit: fn.PF, Device: plannedDevice(&rec.Plan, fn).Published(), Text: text, Fix: fix,
 		})
 	}
 	provider, err := set.provider(s)
@@ -111,7 +111,7 @@ func (set *Set) Activate(ctx context.Context, rec *journal.Record) error {
 func (set *Set) LostActivation(ctx context.Context, rec *journal.Record) (loss, err error) {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		for _, s := range fn.SettingsOf(true) {
+		for _, s := range fn.SelectSettings(true) {
 			if loss, err := set.lost(ctx, rec, fn, s); loss != nil || err != nil {
 				return loss, err
 			}
@@ -135,7 +135,7 @@ func (set *Set) lost(ctx context.Context, rec *journal.Record, fn *plan.Function
 		}
 		loss = fmt.Errorf("claim %s: %s of %s reads %q, and was %q when it was prepared", rec.Plan.Claim, s.Name, fn.Address, now, s.Want)
 		if named, ok := p.(bind.LossNamer); ok {
-			loss = named.Lost(deviceOf(&rec.Plan, fn).Published(), loss)
+			loss = named.Lost(plannedDevice(&rec.Plan, fn).Published(), loss)
 		}
 		return nil
 	})
@@ -149,7 +149,7 @@ func (set *Set) makeSettings(ctx context.Context, rec *journal.Record, activatio
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		d := ledger.Device{Address: fn.Address, PF: fn.PF}
-		for _, s := range fn.SettingsOf(activations) {
+		for _, s := range fn.SelectSettings(activations) {
 			is, err := set.put(ctx, rec, fn, s, s.Found, s.Want)
 			if err != nil {
 				return err
@@ -201,7 +201,7 @@ func (set *Set) Stop(ctx context.Context, rec *journal.Record) {
 // unsetAll takes back the settings of fn that are activations, or the others, unless the function is gone.
 func (set *Set) unsetAll(ctx context.Context, rec *journal.Record, fn *plan.Function, activations bool) error {
 	var errs []error
-	for _, s := range slices.Backward(fn.SettingsOf(activations)) {
+	for _, s := range slices.Backward(fn.SelectSettings(activations)) {
 		if _, err := set.put(ctx, rec, fn, s, s.Want, s.Found); err != nil && !set.isGone(fn) {
 			errs = append(errs, err)
 		}
@@ -224,7 +224,7 @@ func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function,
 		return err
 	})
 	if failed, ok := errors.AsType[*bind.NotActivatedError](err); ok {
-		failed.Device = deviceOf(&rec.Plan, fn).Published()
+		failed.Device = plannedDevice(&rec.Plan, fn).Published()
 	}
 	if err != nil {
 		return inForce{}, err

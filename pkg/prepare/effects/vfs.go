@@ -81,7 +81,7 @@ const bringLinkUp = "bring the PF's link up (ip link set <interface> up, and its
 // refusedVF returns a refusal for a setting that the PF can't apply. Other errors stay as they are, because a later try
 // may succeed.
 func (set *Set) refusedVF(rec *journal.Record, fn *plan.Function, err error) error {
-	refusal := rule.Verdict{Code: rule.UnsupportedSetting, Address: fn.Address, Culprit: fn.PF, Device: deviceOf(&rec.Plan, fn).Name, Text: err.Error()}
+	refusal := rule.Verdict{Code: rule.UnsupportedSetting, Address: fn.Address, Culprit: fn.PF, Device: plannedDevice(&rec.Plan, fn).Name, Text: err.Error()}
 	setting, isSetting := errors.AsType[*vf.SettingError](err)
 	_, noInterface := errors.AsType[*vf.NoInterfaceError](err)
 	_, atOdds := errors.AsType[*plan.RateError](err)
@@ -109,8 +109,8 @@ func (set *Set) refusedVF(rec *journal.Record, fn *plan.Function, err error) err
 	return plan.RefuseClaim(rec.Plan.Claim, refusal)
 }
 
-// deviceOf returns the device of a function. That of a function without one, such as a mate, has the function's address as its name.
-func deviceOf(pl *plan.Plan, fn *plan.Function) *plan.Device {
+// plannedDevice returns the device of a function. That of a function without one, such as a mate, has the function's address as its name.
+func plannedDevice(pl *plan.Plan, fn *plan.Function) *plan.Device {
 	for i := range pl.Devices {
 		if pl.Devices[i].Address == fn.Address {
 			return &pl.Devices[i]

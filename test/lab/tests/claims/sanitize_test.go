@@ -276,7 +276,7 @@ func expected(t *testing.T, n *node.Node, p *v1alpha1.Sanitizer, mark *journal.S
 		t.Fatal(err)
 	}
 	return sanitize.Expected{
-		Digest: p.Digest(), Device: sanitize.DeviceOf(mark.Identity.Vendor, mark.Identity.Device),
+		Digest: p.Digest(), Device: sanitize.NewDevice(mark.Identity.Vendor, mark.Identity.Device),
 		Firmware: sanitize.FirmwarePolicy(p.Firmware), Accepted: accepted,
 	}
 }
