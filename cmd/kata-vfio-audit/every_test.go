@@ -128,8 +128,8 @@ func TestIntervalContinuesAfterFailure(t *testing.T) {
 
 // TestIntervalReadsWaiversEachTime: changes apply while it runs, and no waiver counts while the file can't be read.
 func TestIntervalReadsWaiversEachTime(t *testing.T) {
-	waivers := func(rule string) string {
-		return "waivers: [{rule: " + rule + ", scope: '*', until: '2999-12-31', reason: x, author: y}]"
+	waivers := func(id string) string {
+		return "waivers: [{rule: " + id + ", scope: '*', until: '2999-12-31', reason: x, author: y}]"
 	}
 	all, err := rule.ReadCatalogue()
 	if err != nil {
@@ -144,12 +144,12 @@ func TestIntervalReadsWaiversEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := j.rereadWaivers()
-		rule := ""
+		id := ""
 		for _, w := range j.accepted {
-			rule += w.Rule
+			id += w.Rule
 		}
-		if (err == nil) != step.ok || rule != step.rule {
-			t.Errorf("%s: %v, accepted %q", step.content, err, rule)
+		if (err == nil) != step.ok || id != step.rule {
+			t.Errorf("%s: %v, accepted %q", step.content, err, id)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

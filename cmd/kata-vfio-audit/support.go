@@ -275,7 +275,7 @@ func (r *recorded) addLedger(ctx context.Context, b *output.Bundle, mask *output
 	}
 	defer func() { _ = l.closer.Close() }()
 	result := map[string]any{}
-	report, err := l.verify(ctx, ledger.Options{})
+	verified, err := l.verify(ctx, ledger.Options{})
 	if errors.Is(err, ledger.ErrNone) {
 		b.Note(err.Error())
 		return nil
@@ -283,7 +283,7 @@ func (r *recorded) addLedger(ctx context.Context, b *output.Bundle, mask *output
 	if err != nil {
 		result["error"] = err.Error()
 	} else {
-		result["sound"], result["report"] = report.OK(), report
+		result["sound"], result["report"] = verified.OK(), verified
 	}
 	if err := b.AddJSON("ledger-verification.json", result); err != nil {
 		return err

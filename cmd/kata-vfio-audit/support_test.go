@@ -473,12 +473,12 @@ func TestGatherHasWhatBootstrapDid(t *testing.T) {
 	tree.Put("var/lib/kata-vfio/bootstrap/backups/abc", "password = "+secretWord)
 	for _, args := range [][]string{nil, {"--mask"}} {
 		files, _ := gathered(t, tree.Root(), args...)
-		journal := files["bootstrap/journal.json"]
-		if !strings.Contains(journal, "50-kata-vfio.conf") || !strings.Contains(files["bootstrap/verified.json"], `"fit"`) {
-			t.Errorf("%v: the journal is %q, the record %q", args, journal, files["bootstrap/verified.json"])
+		records := files["bootstrap/journal.json"]
+		if !strings.Contains(records, "50-kata-vfio.conf") || !strings.Contains(files["bootstrap/verified.json"], `"fit"`) {
+			t.Errorf("%v: the journal is %q, the record %q", args, records, files["bootstrap/verified.json"])
 		}
-		if strings.Contains(journal, secretWord) || strings.Contains(journal, "acme-prod") != (args == nil) {
-			t.Errorf("%v: the journal is %s", args, journal)
+		if strings.Contains(records, secretWord) || strings.Contains(records, "acme-prod") != (args == nil) {
+			t.Errorf("%v: the journal is %s", args, records)
 		}
 		for name, text := range files {
 			if strings.Contains(name, "backups") || strings.Contains(text, secretWord) {

@@ -174,14 +174,14 @@ func TestRefusal(t *testing.T) {
 // functions at the same addresses.
 func TestPlanComparesThePoolOfANamedNode(t *testing.T) {
 	root := newRoot(t)
-	for _, command := range [][]string{{"plan"}, {"prepare", "--dry-run"}} {
-		args := slices.Concat(command, []string{"--root", root, "-f", "testdata/one-claim.yaml", "--node-name"})
+	for _, verb := range [][]string{{"plan"}, {"prepare", "--dry-run"}} {
+		args := slices.Concat(verb, []string{"--root", root, "-f", "testdata/one-claim.yaml", "--node-name"})
 		if got := invoke(t, slices.Concat(args, []string{"worker-1"})...); got.code != 0 {
-			t.Errorf("%v on its node: exit code %d: %s", command, got.code, got.stderr)
+			t.Errorf("%v on its node: exit code %d: %s", verb, got.code, got.stderr)
 		}
 		got := invoke(t, slices.Concat(args, []string{"worker-2"})...)
 		if got.code != exitRefused || !strings.Contains(got.stderr, "allocated from pool worker-1/kata-vfio.dev, but the names of this node's pools begin with worker-2/kata-vfio.dev") {
-			t.Errorf("%v on another node: exit code %d: %s", command, got.code, got.stderr)
+			t.Errorf("%v on another node: exit code %d: %s", verb, got.code, got.stderr)
 		}
 	}
 }

@@ -142,12 +142,12 @@ func (o *options) status(ctx context.Context) (*nodeStatus, error) {
 
 // bootID returns the node's boot; empty if that can't be read.
 func (o *options) bootID() string {
-	fs, err := sysfs.Open(o.node.Root)
+	fsys, err := sysfs.Open(o.node.Root)
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = fs.Close() }()
-	id, _ := fs.ReadString("proc/sys/kernel/random/boot_id")
+	defer func() { _ = fsys.Close() }()
+	id, _ := fsys.ReadString("proc/sys/kernel/random/boot_id")
 	return id
 }
 

@@ -97,16 +97,16 @@ func warnTainted(w io.Writer, known *plan.Node) {
 }
 
 // makeSlices returns the pools of a node as the API has them, in the order of their names.
-func makeSlices(node string, pools map[string]publish.Pool) []resourceapi.ResourceSlice {
+func makeSlices(nodeName string, pools map[string]publish.Pool) []resourceapi.ResourceSlice {
 	var all []resourceapi.ResourceSlice
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
 		pool := resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pools[name].Slices))}
 		for _, s := range pools[name].Slices {
 			all = append(all, resourceapi.ResourceSlice{
 				TypeMeta:   metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s-%d", node, v1alpha1.DriverName, len(all))},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s-%d", nodeName, v1alpha1.DriverName, len(all))},
 				Spec: resourceapi.ResourceSliceSpec{
-					Driver: v1alpha1.DriverName, NodeName: &node, Pool: pool, Devices: s.Devices, SharedCounters: s.SharedCounters,
+					Driver: v1alpha1.DriverName, NodeName: &nodeName, Pool: pool, Devices: s.Devices, SharedCounters: s.SharedCounters,
 				},
 			})
 		}

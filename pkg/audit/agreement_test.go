@@ -255,15 +255,15 @@ func agree(t *testing.T, n plan.Node, rows map[pci.Address]*audit.Device, pool, 
 
 // boardOf returns the GPUs and NVSwitches that a claim for an NVSwitch has to have, without the switch itself.
 func boardOf(s *device.Snapshot, nvSwitch *device.Function) []claim.Device {
-	var board []claim.Device
+	var devices []claim.Device
 	for i := range s.Functions {
 		if f := &s.Functions[i]; f.IsOnNVLink() && f != nvSwitch {
 			d := claim.Device{Request: "board", Name: f.Name(), Address: f.Address}
 			d.VFIO.Default()
-			board = append(board, d)
+			devices = append(devices, d)
 		}
 	}
-	return board
+	return devices
 }
 
 // refusedFor reports whether a claim is refused because of the devices, and whether other claims hold them.

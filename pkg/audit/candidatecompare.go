@@ -18,22 +18,22 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 	}
 	for _, id := range ids(j.before) {
 		now := j.before[id]
-		rule := CandidateRule{ID: id, Title: now.Title, Severity: now.Severity, Now: now.State}
+		compared := CandidateRule{ID: id, Title: now.Title, Severity: now.Severity, Now: now.State}
 		switch state, same := outcome(each, id); {
 		case len(each) > 1 && j.isReview(id) && (now.State == finding.Fail || state == finding.Fail):
-			c.Open = append(c.Open, rule) // it counts the answers of others, of which some are open
+			c.Open = append(c.Open, compared) // it counts the answers of others, of which some are open
 		case state == finding.Fail && len(in(plain, id, finding.Fail)) == 0:
-			rule.Severity = severest(each, id, now)
-			c.Open = append(c.Open, rule) // by assumptions of scenarios, such as the numbers of groups
+			compared.Severity = severest(each, id, now)
+			c.Open = append(c.Open, compared) // by assumptions of scenarios, such as the numbers of groups
 		case !same, undetermined(state) && !undetermined(now.State):
-			rule.Severity = severest(each, id, now)
-			c.Open = append(c.Open, rule)
+			compared.Severity = severest(each, id, now)
+			c.Open = append(c.Open, compared)
 		case state == finding.Fail:
 			c.Remaining = append(c.Remaining, remaining(in(plain, id, finding.Fail), in(after[len(after)-1], id, finding.Fail))...)
 		case undetermined(state):
 			c.Unknown = append(c.Unknown, in(after[len(after)-1], id, state)...)
 		case now.State == finding.Fail:
-			c.Repaired = append(c.Repaired, rule)
+			c.Repaired = append(c.Repaired, compared)
 		}
 	}
 	slices.SortStableFunc(c.Remaining, func(a, b finding.Finding) int { return a.Compare(&b) })

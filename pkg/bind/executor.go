@@ -35,9 +35,9 @@ type Executor struct {
 	kept map[pci.Address]*exclusion // of resets that were cut off, by their first function
 }
 
-// New returns an executor that reads through fs and writes through the others.
-func New(fs *sysfs.FS, kernel *control.Control, modules Modules, exclude Exclude) *Executor {
-	return &Executor{fs: fs, kernel: kernel, modules: modules, exclude: exclude, kept: map[pci.Address]*exclusion{}}
+// New returns an executor that reads through fsys and writes through the others.
+func New(fsys *sysfs.FS, kernel *control.Control, modules Modules, exclude Exclude) *Executor {
+	return &Executor{fs: fsys, kernel: kernel, modules: modules, exclude: exclude, kept: map[pci.Address]*exclusion{}}
 }
 
 // StepError says which step was not done, and why.

@@ -75,9 +75,9 @@ type sealed struct {
 	Journal json.RawMessage `json:"journal"`
 }
 
-func (j *Journal) entry(path string) *Entry {
+func (j *Journal) entry(file string) *Entry {
 	for i := range j.Entries {
-		if j.Entries[i].Path == path {
+		if j.Entries[i].Path == file {
 			return &j.Entries[i]
 		}
 	}

@@ -238,12 +238,12 @@ func (p *Plan) diskToDo() bool {
 
 // awaited returns the settings that take effect with the next boot after the plan is applied. A setting that already waits
 // for a boot keeps its entry, unless changes are due now.
-func (p *Plan) awaited(j *Journal, boot string) map[string]string {
+func (p *Plan) awaited(j *Journal, bootID string) map[string]string {
 	all := map[string]string{}
 	for _, key := range p.awaits {
 		since, left := j.Awaits[key]
 		if !left || p.diskToDo() {
-			since = boot
+			since = bootID
 		}
 		all[key] = since
 	}

@@ -54,15 +54,15 @@ func (c *Cluster) PodClaims(p *Pod) []*Claim {
 }
 
 // IsUsed reports whether a pod that has not ended names the claim.
-func (c *Cluster) IsUsed(claim *Claim) bool {
-	users := c.users[objectKey{claim.Object.Namespace, claim.Object.Name}]
+func (c *Cluster) IsUsed(target *Claim) bool {
+	users := c.users[objectKey{target.Object.Namespace, target.Object.Name}]
 	return slices.ContainsFunc(users, func(p *Pod) bool { return !p.Ended() })
 }
 
 // NamesClaim reports whether a container of the pod names one of the pod's claims. The devices of a claim that none names go to none.
-func NamesClaim(spec *corev1.PodSpec, claim string) bool {
+func NamesClaim(spec *corev1.PodSpec, name string) bool {
 	// Ephemeral containers can't have resources, so they can't name claims.
 	return slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == claim })
+		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == name })
 	})
 }

@@ -114,8 +114,8 @@ func (v *classViews) write(ctx context.Context, view *cluster.ClassView) error {
 func (v *classViews) view(ctx context.Context) *cluster.ClassView {
 	i := &v.controller.informers
 	// The first informer is that of the driver's own slices.
-	model, slices := &cluster.Cluster{}, stored[*resourceapi.ResourceSlice](i.slices[0].GetIndexer())
-	addAll(model, slices)
+	model, published := &cluster.Cluster{}, stored[*resourceapi.ResourceSlice](i.slices[0].GetIndexer())
+	addAll(model, published)
 	addAll(model, stored[*resourceapi.ResourceClaim](i.claims.GetIndexer()))
 	addAll(model, stored[*resourceapi.DeviceClass](i.classes.GetIndexer()))
 	view := &cluster.ClassView{Classes: []cluster.ClassOffer{}, Grants: []string{}}
@@ -123,7 +123,7 @@ func (v *classViews) view(ctx context.Context) *cluster.ClassView {
 	for _, class := range model.OurClasses() {
 		offer := cluster.NewClassOffer(class)
 		matching := map[cluster.ID]bool{}
-		for _, s := range slices {
+		for _, s := range published {
 			m := v.match(ctx, class, s, kept)
 			offer.SelectorFails = offer.SelectorFails || m.fails
 			for name := range m.devices {

@@ -42,7 +42,7 @@ func (c *Controller) do(ctx context.Context, view *twin.View, g *twin.GPU, a twi
 
 func (c *Controller) createRule(ctx context.Context, view *twin.View, g *twin.GPU, a twin.CreateRule) error {
 	node, _, _ := strings.Cut(g.PCI, "/")
-	rule := &resourceapi.DeviceTaintRule{
+	r := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
 			// The device's name, so that the API server refuses the same rule of a controller that lost its lease.
 			Name:   v1alpha1.TwinRuleName(a.Target.Driver, a.Target.Pool, a.Target.Name),
@@ -51,8 +51,8 @@ func (c *Controller) createRule(ctx context.Context, view *twin.View, g *twin.GP
 		},
 		Spec: ruleSpec(a.Target, a.Has),
 	}
-	if _, err := c.config.Client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{FieldManager: Name}); err != nil {
-		return fmt.Errorf("create DeviceTaintRule %s for %s: %w", rule.Name, a.Target, err)
+	if _, err := c.config.Client.ResourceV1().DeviceTaintRules().Create(ctx, r, metav1.CreateOptions{FieldManager: Name}); err != nil {
+		return fmt.Errorf("create DeviceTaintRule %s for %s: %w", r.Name, a.Target, err)
 	}
 	return nil
 }

@@ -110,13 +110,13 @@ func (s *store) nodes() []string {
 // on returns a view of the objects that a decision about a node needs. What it costs does not grow with the cluster.
 func (s *store) on(c *Controller, node string) *twin.View {
 	v := c.empty()
-	var slices []*resourceapi.ResourceSlice
+	var published []*resourceapi.ResourceSlice
 	for _, one := range s.slices {
-		slices = append(slices, scoped[*resourceapi.ResourceSlice](one, twin.NodeScope(node))...)
+		published = append(published, scoped[*resourceapi.ResourceSlice](one, twin.NodeScope(node))...)
 	}
-	scopes := twin.Scopes(node, slices)
+	scopes := twin.Scopes(node, published)
 	v.Rules = scoped[*resourceapi.DeviceTaintRule](s.rules, scopes...)
-	addAll(v.Cluster, slices)
+	addAll(v.Cluster, published)
 	addAll(v.Cluster, scoped[*resourceapi.ResourceClaim](s.claims, scopes...))
 	return v
 }

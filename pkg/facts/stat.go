@@ -65,8 +65,8 @@ func (n *Node) Stat(name string) (Stat, Fact) {
 // the node keeps in [StatFile].
 func (n *Node) Stats() map[string]Stat {
 	all := map[string]Stat{}
-	n.stats.Range(func(path, s any) bool {
-		all[path.(string)] = s.(Stat)
+	n.stats.Range(func(name, s any) bool {
+		all[name.(string)] = s.(Stat)
 		return true
 	})
 	return all

@@ -52,8 +52,8 @@ func (s *scan) readGroups(ctx context.Context) error {
 // readGroup reads one group; nil if it does not exist. Only a group without a default domain, whose type the kernel does not know
 // (drivers/iommu/iommu.c iommu_group_show_type), can be one that VFIO made in its no-IOMMU mode. The regions that firmware and
 // IOMMU reserve for its members are those of before, if these are the same; before is nil if they must be read.
-func readGroup(fs *sysfs.FS, number int, before *device.Group) (*device.Group, error) {
-	dir, err := fs.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
+func readGroup(fsys *sysfs.FS, number int, before *device.Group) (*device.Group, error) {
+	dir, err := fsys.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
 	if sysfs.Vanished(err) {
 		return nil, nil
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 // readHost reads the facts of the node as a whole. Facts that the tree lacks are absent.
-func readHost(fs *sysfs.FS) (device.Host, error) {
+func readHost(fsys *sysfs.FS) (device.Host, error) {
 	h := device.Host{}
-	r := &hostReader{fs: fs}
+	r := &hostReader{fs: fsys}
 	h.BootID = r.text("proc/sys/kernel/random/boot_id")
 	h.Kernel = r.text("proc/sys/kernel/osrelease")
 	h.Machine = device.DetectMachine(r.hint)
@@ -31,8 +31,8 @@ func readHost(fs *sysfs.FS) (device.Host, error) {
 
 // refreshHost returns prev with the facts read again that may change without a reboot and are cheap to read: what
 // is loaded, and how it is set.
-func refreshHost(fs *sysfs.FS, prev device.Host) (device.Host, error) {
-	r := &hostReader{fs: fs}
+func refreshHost(fsys *sysfs.FS, prev device.Host) (device.Host, error) {
+	r := &hostReader{fs: fsys}
 	r.refresh(&prev)
 	return prev, r.err
 }
@@ -75,8 +75,8 @@ func (r *hostReader) fabric() device.FabricFacts {
 
 // own returns the content of a file of kata-vfio's; empty if it does not exist, or is not for this user. Another error is noted and
 // fails no scan: it concerns the fabric's GPUs, and no other device of the node.
-func (r *hostReader) own(path string, f *device.FabricFacts) string {
-	text, err := readOptional(r.fs, path)
+func (r *hostReader) own(file string, f *device.FabricFacts) string {
+	text, err := readOptional(r.fs, file)
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
 		f.Unread = err.Error()
 	}
@@ -115,42 +115,42 @@ func nvidiaHasConnectors(fsys *sysfs.FS) bool {
 	})
 }
 
-func (r *hostReader) text(path string) string {
+func (r *hostReader) text(file string) string {
 	if r.err != nil {
 		return ""
 	}
-	text, err := readOptional(r.fs, path)
+	text, err := readOptional(r.fs, file)
 	r.err = err
 	return text
 }
 
 // hint returns the beginning of a file that only improves what an operator is told: no scan fails for it. /proc/cpuinfo
 // has kilobytes for each processor, and the first says enough.
-func (r *hostReader) hint(path string) string {
+func (r *hostReader) hint(file string) string {
 	const enough = 8 << 10
-	data, err := r.fs.ReadAtMost(path, enough)
+	data, err := r.fs.ReadAtMost(file, enough)
 	if err != nil {
 		return ""
 	}
 	return string(data)
 }
 
-func (r *hostReader) list(path string) []string {
+func (r *hostReader) list(dir string) []string {
 	if r.err != nil {
 		return nil
 	}
-	names, err := r.fs.ReadDir(path)
+	names, err := r.fs.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.err = err
 	}
 	return names
 }
 
-func (r *hostReader) exists(path string) bool {
+func (r *hostReader) exists(file string) bool {
 	if r.err != nil {
 		return false
 	}
-	there, err := r.fs.Exists(path)
+	there, err := r.fs.Exists(file)
 	r.err = err
 	return there
 }
@@ -220,23 +220,23 @@ type console struct {
 
 // readConsole reads what the virtual console is bound to: "(S) VGA+", "(M)
 // frame buffer device" or "(S) dummy device" (drivers/tty/vt/vt.c show_name).
-func readConsole(fs *sysfs.FS) (*console, error) {
-	consoles, err := members(fs, "sys/class/vtconsole")
+func readConsole(fsys *sysfs.FS) (*console, error) {
+	consoles, err := members(fsys, "sys/class/vtconsole")
 	if err != nil {
 		return nil, err
 	}
 	c := &console{owners: map[pci.Address]bool{}}
 	for _, m := range consoles {
 		dir := path.Join("sys/class/vtconsole", m.name)
-		bound, err1 := readOptional(fs, dir+"/bind")
-		name, err2 := readOptional(fs, dir+"/name")
+		bound, err1 := readOptional(fsys, dir+"/bind")
+		name, err2 := readOptional(fsys, dir+"/name")
 		if err := firstError(err1, err2); err != nil {
 			return nil, err
 		}
 		c.text = c.text || isOn(bound) && strings.Contains(name, "VGA")
 		c.frames = c.frames || isOn(bound) && strings.Contains(name, "frame buffer")
 	}
-	buffers, err := members(fs, "sys/class/graphics")
+	buffers, err := members(fsys, "sys/class/graphics")
 	if err != nil {
 		return nil, err
 	}

@@ -34,11 +34,11 @@ type Uevent struct {
 // otherwise, are an error.
 func ParseUevent(data []byte) (Uevent, error) {
 	header, rest, ok := bytes.Cut(data, []byte{0})
-	action, path, ok2 := strings.Cut(string(header), "@")
-	if !ok || !ok2 || action == "" || !strings.HasPrefix(path, "/") {
+	action, devpath, ok2 := strings.Cut(string(header), "@")
+	if !ok || !ok2 || action == "" || !strings.HasPrefix(devpath, "/") {
 		return Uevent{}, fmt.Errorf("uevent begins with %.40q, want action@path", data)
 	}
-	ev := Uevent{Action: action, Path: path}
+	ev := Uevent{Action: action, Path: devpath}
 	for field := range bytes.SplitSeq(rest, []byte{0}) {
 		if value, ok := bytes.CutPrefix(field, []byte("SUBSYSTEM=")); ok {
 			ev.Subsystem = string(value)

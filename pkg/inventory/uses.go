@@ -211,20 +211,20 @@ func (s *scan) adoptNodes(o owners) error {
 }
 
 // devName returns the name of a device's node below /dev, from its uevent; empty if it has none or no longer exists.
-func devName(fs *sysfs.FS, where string) (string, error) {
+func devName(fsys *sysfs.FS, where string) (string, error) {
 	if dir, name := path.Split(where); strings.HasSuffix(dir, "/vfio-dev/") {
 		return "vfio/devices/" + name, nil // one for each of thousands: not worth a read
 	}
-	text, err := readOptional(fs, where+"/uevent")
+	text, err := readOptional(fsys, where+"/uevent")
 	return variable(text, "DEVNAME"), err
 }
 
 // adoptNVIDIA finds the node that NVIDIA's own driver makes behind sysfs' back.
-func adoptNVIDIA(fs *sysfs.FS, f *device.Function) error {
+func adoptNVIDIA(fsys *sysfs.FS, f *device.Function) error {
 	if f.Driver != "nvidia" {
 		return nil
 	}
-	text, err := readOptional(fs, "proc/driver/nvidia/gpus/"+f.Address.String()+"/information")
+	text, err := readOptional(fsys, "proc/driver/nvidia/gpus/"+f.Address.String()+"/information")
 	if err != nil {
 		return err
 	}
@@ -274,8 +274,8 @@ func membersBut(fsys *sysfs.FS, class string, skip func(name string) bool) ([]me
 }
 
 // readOptional returns a file's text, empty when there is none.
-func readOptional(fsys *sysfs.FS, path string) (string, error) {
-	text, err := fsys.ReadString(path)
+func readOptional(fsys *sysfs.FS, file string) (string, error) {
+	text, err := fsys.ReadString(file)
 	if sysfs.Vanished(err) {
 		return "", nil
 	}

@@ -171,11 +171,11 @@ func TestSwitchWhosePortsAreUnknown(t *testing.T) {
 
 // TestDomainKindsAreThoseOfTheAPI: a rule can name each kind, and no other.
 func TestDomainKindsAreThoseOfTheAPI(t *testing.T) {
-	var api []isolation.DomainKind
+	var users []isolation.DomainKind
 	for _, d := range v1alpha1.ExclusiveDomains() {
-		api = append(api, isolation.DomainKind(d))
+		users = append(users, isolation.DomainKind(d))
 	}
-	if diff := cmp.Diff(api, isolation.DomainKinds()); diff != "" {
+	if diff := cmp.Diff(users, isolation.DomainKinds()); diff != "" {
 		t.Errorf("kinds (-want the API's +got isolation's):\n%s", diff)
 	}
 }

@@ -12,7 +12,7 @@ func FixAt(code rule.Code, placeholder, value string) string { return fixAt(code
 func ACSAtBootBy(value string) string { return acsAtBootBy(value) }
 
 // OtherSlotFix is otherSlotFix for tests.
-func OtherSlotFix(device string) string { return otherSlotFix(device) }
+func OtherSlotFix(slot string) string { return otherSlotFix(slot) }
 
 // JudgeByEachMate is [Judge] with a look at each member of the group, suspect or not.
 func JudgeByEachMate(s *device.Snapshot, f *device.Function) Judgment {

@@ -162,9 +162,9 @@ func acsFixes() (switchOn, otherSlot string) {
 }
 
 // otherSlotFix is the fix for a device that no change of ACS controls can isolate.
-func otherSlotFix(device string) string {
+func otherSlotFix(slot string) string {
 	_, fix := acsFixes()
-	return strings.Replace(fix, "the device", device, 1)
+	return strings.Replace(fix, "the device", slot, 1)
 }
 
 // acsAtBootBy returns the way to make the kernel enable ACS. It does so by itself for IOMMUs unless an argument prevents

@@ -145,8 +145,8 @@ func (c *Client) Resources(ctx context.Context) ([]schema.GroupResource, error) 
 	var all []schema.GroupResource
 	for _, group := range groups.Items {
 		all = append(all, schema.GroupResource{Group: group.Name})
-		for _, version := range group.Versions {
-			for _, r := range version.Resources {
+		for _, v := range group.Versions {
+			for _, r := range v.Resources {
 				all = append(all, schema.GroupResource{Group: group.Name, Resource: r.Resource})
 			}
 		}

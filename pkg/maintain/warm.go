@@ -68,8 +68,8 @@ func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, err
 		w.paired[p.VF.Address] = p.GPU
 	}
 	var pools []WarmPool
-	for _, rule := range n.Selection.Warm() {
-		pools = append(pools, w.fill(ctx, rule))
+	for _, r := range n.Selection.Warm() {
+		pools = append(pools, w.fill(ctx, r))
 	}
 	if !how.Return {
 		return pools, nil
@@ -111,10 +111,10 @@ type warming struct {
 }
 
 // fill makes the first free devices of a rule ready, up to the wanted number. It skips a device that fails.
-func (w *warming) fill(ctx context.Context, rule nodeconfig.Warm) WarmPool {
-	pool := WarmPool{Rule: rule.Rule, Want: rule.Want, Failed: map[pci.Address]error{}}
-	for _, f := range w.inOrder(rule.Functions) {
-		if len(pool.Ready) >= rule.Want || ctx.Err() != nil {
+func (w *warming) fill(ctx context.Context, r nodeconfig.Warm) WarmPool {
+	pool := WarmPool{Rule: r.Rule, Want: r.Want, Failed: map[pci.Address]error{}}
+	for _, f := range w.inOrder(r.Functions) {
+		if len(pool.Ready) >= r.Want || ctx.Err() != nil {
 			break
 		}
 		if !w.isFree(f) {

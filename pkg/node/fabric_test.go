@@ -89,14 +89,14 @@ func (b *board) boot() string {
 }
 
 // record writes the record of a claim with a partition.
-func (b *board) record(claim string, state journal.State, partition string) {
+func (b *board) record(uid string, state journal.State, partition string) {
 	b.t.Helper()
 	snap, err := b.Parts.Inventory.Snapshot(b.t.Context())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	rec := &journal.Record{BootID: snap.Host.BootID, State: state, Plan: plan.Plan{
-		Claim:     plan.Ref{UID: claim, Namespace: "t", Name: claim},
+		Claim:     plan.Ref{UID: uid, Namespace: "t", Name: uid},
 		Functions: []plan.Function{{Address: pci.Address{Bus: 0x86}, Settings: []plan.Setting{{Provider: plan.ProviderFabric, Name: plan.FabricPartition, Want: partition, Activation: true}}}},
 	}}
 	if err := b.Parts.Journal.Save(rec); err != nil {

@@ -151,11 +151,11 @@ func Look(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	inventory := Scanning
+	scan := Scanning
 	if c.Inventory != nil {
-		inventory = c.Inventory
+		scan = c.Inventory
 	}
-	inv, err := inventory(fs)
+	inv, err := scan(fs)
 	if err != nil {
 		return nil, errors.Join(err, fs.Close())
 	}

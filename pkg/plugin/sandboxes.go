@@ -80,8 +80,8 @@ type sandboxClaims struct {
 }
 
 // Reserve implements [podres.Cluster].
-func (c *sandboxClaims) Reserve(ctx context.Context, claim plan.Ref) error {
-	return c.service.plugin.Reserve(ctx, claim)
+func (c *sandboxClaims) Reserve(ctx context.Context, ref plan.Ref) error {
+	return c.service.plugin.Reserve(ctx, ref)
 }
 
 // Confirm is [dra.Allocations.Confirm]. It also notes a loss, so that no new claim gets the devices.

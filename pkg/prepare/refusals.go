@@ -46,7 +46,7 @@ func (f *refusals) recordResult(ctx context.Context, req *claim.Request, rec *jo
 }
 
 // recordRefused writes that a claim does not get its devices, once for each reason.
-func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause error) error {
+func (f *refusals) recordRefused(ctx context.Context, ref plan.Ref, cause error) error {
 	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: effects.OneLine(cause)}
 	if refusal, ok := errors.AsType[*rule.RefusedError](cause); ok {
 		for i := range refusal.Verdicts {
@@ -56,12 +56,12 @@ func (f *refusals) recordRefused(ctx context.Context, claim plan.Ref, cause erro
 				e.Codes = append(e.Codes, string(r.Code))
 			}
 		}
-		return f.record(ctx, claim, e)
+		return f.record(ctx, ref, e)
 	}
 	switch code := rule.Classify(cause); code {
 	case rule.InUse, rule.Locked, rule.Quarantined, rule.PartitionNotActivated:
 		e.Codes = []string{string(code)}
-		return f.record(ctx, claim, e)
+		return f.record(ctx, ref, e)
 	default:
 		return nil // a fault of the node, which is in its log
 	}
@@ -78,21 +78,21 @@ func (f *refusals) refused(ctx context.Context, req *claim.Request, cause error)
 
 // record writes a refusal unless it repeats the claim's last one. Refusals beyond the namespace's rate are counted, and
 // the next one that is written says how many.
-func (f *refusals) record(ctx context.Context, claim plan.Ref, e ledger.Event) error {
-	if f.repeats(claim.UID, e.Reason) {
+func (f *refusals) record(ctx context.Context, ref plan.Ref, e ledger.Event) error {
+	if f.repeats(ref.UID, e.Reason) {
 		return nil
 	}
-	tell, untold := f.ration.Take(claim.Namespace)
+	tell, untold := f.ration.Take(ref.Namespace)
 	if !tell {
 		return nil
 	}
 	if e.Untold = untold; untold > 0 {
 		e.Reason += fmt.Sprintf(" (earlier refusals of this namespace that are not in the ledger, since there were too many at once: %d)", untold)
 	}
-	err := f.effects.Record(ctx, claim, e)
+	err := f.effects.Record(ctx, ref, e)
 	if err != nil {
-		f.forget(claim.UID)
-		f.ration.Return(claim.Namespace, untold)
+		f.forget(ref.UID)
+		f.ration.Return(ref.Namespace, untold)
 	}
 	return err
 }

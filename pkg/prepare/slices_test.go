@@ -26,11 +26,11 @@ import (
 )
 
 // slices permits slices of all GPUs by the rule.
-func (w *world) slices(rule v1alpha1.GPUSliceRule) {
-	rule.Match = v1alpha1.GPUMatch{Vendors: []pci.ID{pci.VendorIntel, pci.VendorNVIDIA, pci.VendorAMD}}
+func (w *world) slices(r v1alpha1.GPUSliceRule) {
+	r.Match = v1alpha1.GPUMatch{Vendors: []pci.ID{pci.VendorIntel, pci.VendorNVIDIA, pci.VendorAMD}}
 	w.node = &v1alpha1.NodeConfig{
 		Devices:   []v1alpha1.DeviceRule{{Match: v1alpha1.DeviceMatch{Types: []string{"gpu", "gpuvf", "vf"}}}},
-		GPUSlices: []v1alpha1.GPUSliceRule{rule},
+		GPUSlices: []v1alpha1.GPUSliceRule{r},
 	}
 	w.node.Default()
 }

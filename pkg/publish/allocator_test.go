@@ -97,13 +97,13 @@ func allocate(t *testing.T, pools map[string]publish.Pool, held []publish.Alloca
 }
 
 // allocateFrom is allocate from slices, with the scheduler's cache of compiled selectors.
-func allocateFrom(t *testing.T, cache *cel.Cache, slices []*resourceapi.ResourceSlice, held []publish.Allocated, c *resourceapi.ResourceClaim) []publish.Allocated {
+func allocateFrom(t *testing.T, cache *cel.Cache, published []*resourceapi.ResourceSlice, held []publish.Allocated, c *resourceapi.ResourceClaim) []publish.Allocated {
 	t.Helper()
-	return allocateWith(t, defaults(), cache, slices, held, c)
+	return allocateWith(t, defaults(), cache, published, held, c)
 }
 
 // allocateWith is allocateFrom in a cluster with these features.
-func allocateWith(t *testing.T, features structured.Features, cache *cel.Cache, slices []*resourceapi.ResourceSlice, held []publish.Allocated,
+func allocateWith(t *testing.T, features structured.Features, cache *cel.Cache, published []*resourceapi.ResourceSlice, held []publish.Allocated,
 	c *resourceapi.ResourceClaim,
 ) []publish.Allocated {
 	t.Helper()
@@ -116,7 +116,7 @@ func allocateWith(t *testing.T, features structured.Features, cache *cel.Cache, 
 		state.AllocatedDevices.Insert(structured.MakeDeviceID(v1alpha1.DriverName, a.Pool, a.Name))
 	}
 	lister := classes{"gpu", "pf", "vf", "gpuvf", "gpu-vf", "gpu-partition", "nvme", "accelerator", "other"}
-	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, slices, cache)
+	allocator, err := structured.NewAllocator(t.Context(), features, state, lister, published, cache)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,14 +107,14 @@ func TestReads(t *testing.T) {
 
 func TestErrorsNameThePath(t *testing.T) {
 	f := node(t, map[string]string{"sys/class/net/eth0/address": "x"})
-	const path = "sys/class/net/eth0/mtu"
-	_, readErr := f.ReadFile(path)
-	_, linkErr := f.ReadLink(path)
-	_, dirErr := f.ReadDir(path)
-	_, statErr := f.Stat(path)
-	_, openErr := f.OpenDir(path)
+	const file = "sys/class/net/eth0/mtu"
+	_, readErr := f.ReadFile(file)
+	_, linkErr := f.ReadLink(file)
+	_, dirErr := f.ReadDir(file)
+	_, statErr := f.Stat(file)
+	_, openErr := f.OpenDir(file)
 	for _, err := range []error{readErr, linkErr, dirErr, statErr, openErr} {
-		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), file) {
 			t.Errorf("error %v: want ErrNotExist with the path", err)
 		}
 	}
@@ -168,17 +168,17 @@ func TestNothingLeavesTheRoot(t *testing.T) {
 		"proc/1/fd/3":     "-> /dev/null",
 		"sys/dir/sibling": "-> ../plain",
 	})
-	for _, path := range []string{"sys/absolute/hosts", "sys/relative/hosts", "sys/chain/hosts", "sys/dir/hosts", "../etc/hosts", "/etc/hosts"} {
-		if data, err := f.ReadFile(path); err == nil {
-			t.Errorf("ReadFile(%q) left the root: %q", path, data)
+	for _, file := range []string{"sys/absolute/hosts", "sys/relative/hosts", "sys/chain/hosts", "sys/dir/hosts", "../etc/hosts", "/etc/hosts"} {
+		if data, err := f.ReadFile(file); err == nil {
+			t.Errorf("ReadFile(%q) left the root: %q", file, data)
 		}
-		if there, err := f.Exists(path); there {
-			t.Errorf("Exists(%q) looked outside the root: %v, %v", path, there, err)
+		if there, err := f.Exists(file); there {
+			t.Errorf("Exists(%q) looked outside the root: %v, %v", file, there, err)
 		}
 	}
-	for _, path := range []string{"sys/inside", "sys/dir/sibling"} {
-		if text, err := f.ReadString(path); err != nil || text != "here" {
-			t.Errorf("ReadString(%q) = %q, %v", path, text, err)
+	for _, file := range []string{"sys/inside", "sys/dir/sibling"} {
+		if text, err := f.ReadString(file); err != nil || text != "here" {
+			t.Errorf("ReadString(%q) = %q, %v", file, text, err)
 		}
 	}
 	if target, err := f.ReadLink("proc/1/fd/3"); err != nil || target != "/dev/null" {

@@ -252,16 +252,16 @@ func TestLabClaimed(t *testing.T) {
 	if !ok {
 		t.Fatalf("no %s", topology.NVMe0)
 	}
-	if node, err := Claimed(t.Context(), fs, free); err != nil || node != "" {
-		t.Errorf("%s of %v is claimed, %v; want none", node, free.Address, err)
+	if holder, err := Claimed(t.Context(), fs, free); err != nil || holder != "" {
+		t.Errorf("%s of %v is claimed, %v; want none", holder, free.Address, err)
 	}
 	claimed := 0
 	for i := range snap.Functions { // the machine's own disks are virtio
-		node, err := Claimed(t.Context(), fs, &snap.Functions[i])
+		holder, err := Claimed(t.Context(), fs, &snap.Functions[i])
 		if err != nil {
 			t.Error(err)
 		}
-		if node != "" {
+		if holder != "" {
 			claimed++
 		}
 	}

@@ -198,13 +198,13 @@ func TestWaitGivesUp(t *testing.T) {
 func TestSearchNumbersOfNVIDIA(t *testing.T) {
 	k := sysfstest.New(t)
 	k.AddNVIDIANodes()
-	fs, err := sysfs.Open(k.Root())
+	fsys, err := sysfs.Open(k.Root())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = fs.Close() })
+	t.Cleanup(func() { _ = fsys.Close() })
 	gpu := &device.Function{Driver: "nvidia", Children: device.Children{Nodes: []string{"nvidia3"}}}
-	s, err := newSearch(fs, Nodes(gpu))
+	s, err := newSearch(fsys, Nodes(gpu))
 	if err != nil {
 		t.Fatal(err)
 	}

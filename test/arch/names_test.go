@@ -3,7 +3,6 @@ package arch
 import (
 	"cmp"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"io/fs"
 	"iter"
@@ -28,27 +27,17 @@ var word = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
 
 // TestNamesAreOfTheGlossary looks at each name that a package declares: types, functions, methods, fields, constants.
 func TestNamesAreOfTheGlossary(t *testing.T) {
-	banned, files := replaced(), token.NewFileSet()
-	for _, top := range []string{"cmd", "pkg"} {
-		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			for _, name := range declared(file) {
-				for _, w := range word.FindAllString(name.Name, -1) {
-					if instead, ok := banned[strings.ToLower(w)]; ok {
-						t.Errorf("%s: %s: say %q instead of %q", files.Position(name.Pos()), name.Name, instead, strings.ToLower(w))
-					}
+	banned := replaced()
+	for file := range code(t, "cmd", "pkg") {
+		if file.isTest() {
+			continue
+		}
+		for _, name := range declared(file.File) {
+			for _, w := range word.FindAllString(name.Name, -1) {
+				if instead, ok := banned[strings.ToLower(w)]; ok {
+					t.Errorf("%s: %s: say %q instead of %q", file.at(name.Pos()), name.Name, instead, strings.ToLower(w))
 				}
 			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 }
@@ -139,28 +128,14 @@ func TestCommentsAreIdiomatic(t *testing.T) {
 		regexp.MustCompile(`(^// |[:;] |, as )[Ww]ho (does not|asks|knows|is (root|slow)|waits|works)`): "give the sentence a subject: the caller, a user, a process",
 	}
 	kept := regexp.MustCompile(`(?i)\b(there|else) (is|are|was|were) no\b|\b(is|are|was|were) no (longer|more|less|such|better|worse|good|end|matter|one|need|way|other|room|different|trouble)\b`)
-	for _, top := range []string{"cmd", "pkg"} {
-		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
-				return err
-			}
-			files := token.NewFileSet()
-			file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			for at, text := range words(file, !strings.HasSuffix(path, "_test.go")) {
-				text = kept.ReplaceAllString(text, "")
-				for phrase, instead := range banned {
-					if found := phrase.FindString(text); found != "" {
-						t.Errorf("%s: %q: %s", files.Position(at), found, instead)
-					}
+	for file := range code(t, "cmd", "pkg") {
+		for at, text := range words(file.File, !file.isTest()) {
+			text = kept.ReplaceAllString(text, "")
+			for phrase, instead := range banned {
+				if found := phrase.FindString(text); found != "" {
+					t.Errorf("%s: %q: %s", file.at(at), found, instead)
 				}
 			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 }
@@ -168,34 +143,16 @@ func TestCommentsAreIdiomatic(t *testing.T) {
 // TestLinksInCommentsLead refuses a link to a package that is gone, such as one that was merged into another.
 func TestLinksInCommentsLead(t *testing.T) {
 	link := regexp.MustCompile(`\[\*?([a-z][a-z0-9]*)\.[A-Z]\w*`)
-	major := regexp.MustCompile(`/v\d+$`) // of a module's path
 	known, linked := map[string]bool{}, map[string]string{}
-	for _, top := range []string{"cmd", "pkg", "test"} {
-		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
-				return err
+	for file := range code(t, "cmd", "pkg", "test") {
+		known[file.Name.Name] = true
+		for name := range importNames(file.File) {
+			known[name] = true
+		}
+		for _, group := range file.Comments {
+			for _, found := range link.FindAllStringSubmatch(group.Text(), -1) {
+				linked[found[1]] = file.at(group.Pos()) + ": " + found[0]
 			}
-			files := token.NewFileSet()
-			file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			known[file.Name.Name] = true
-			for _, spec := range file.Imports {
-				known[filepath.Base(major.ReplaceAllString(strings.Trim(spec.Path.Value, `"`), ""))] = true
-				if spec.Name != nil {
-					known[spec.Name.Name] = true
-				}
-			}
-			for _, group := range file.Comments {
-				for _, found := range link.FindAllStringSubmatch(group.Text(), -1) {
-					linked[found[1]] = files.Position(group.Pos()).String() + ": " + found[0]
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 	for name, at := range linked {

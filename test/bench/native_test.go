@@ -142,16 +142,16 @@ func BenchmarkNativeClaim(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			var phases phaseTimes
 			k := sysfstest.New(b)
-			device := add(k)
-			bare := recordBare(b, k, kind, device)
-			p, kernelsPart := nativeClaim(b, k, kind, device, phases.observe)
+			added := add(k)
+			bare := recordBare(b, k, kind, added)
+			p, kernelsPart := nativeClaim(b, k, kind, added, phases.observe)
 			phases.reset()
 			// With more processors the runtime's threads also use them to look for work, as much as there is nothing else to do.
 			defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 			var own, kernel time.Duration
 			var ratios []float64
 			for b.Loop() {
-				claims := turnOf(b, func() error { return aClaim(b.Context(), p, kind, device) })
+				claims := turnOf(b, func() error { return aClaim(b.Context(), p, kind, added) })
 				goruntime.GC() // what the claims have left is theirs
 				writes := turnOf(b, kernelsPart.repeat)
 				least := turnOf(b, func() error {

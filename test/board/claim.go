@@ -336,8 +336,8 @@ func (t *Tree) openLedger() *writer.Writer {
 // recordPrepared writes the beginning of a record to the ledger: the claim, and what was bound for it.
 func (t *Tree) recordPrepared(rec *journal.Record) {
 	t.TB.Helper()
-	claim := LedgerClaim(rec)
-	prepare := ledger.Event{Type: ledger.Prepare, Claim: claim}
+	c := LedgerClaim(rec)
+	prepare := ledger.Event{Type: ledger.Prepare, Claim: c}
 	for _, p := range rec.Plan.Claim.Pods {
 		prepare.Pods = append(prepare.Pods, ledger.Pod{UID: p.UID, Name: p.Name})
 	}
@@ -346,7 +346,7 @@ func (t *Tree) recordPrepared(rec *journal.Record) {
 		fn := &rec.Plan.Functions[i]
 		prepare.Devices = append(prepare.Devices, ledger.Device{Address: fn.Address, Role: string(fn.Role), Vendor: fn.Vendor, Device: fn.Device, Group: new(fn.Group)})
 		if now := t.driver(fn.Address.String()); now != fn.Original.Driver {
-			events = append(events, ledger.Event{Type: ledger.Bind, Claim: claim, Devices: []ledger.Device{{
+			events = append(events, ledger.Event{Type: ledger.Bind, Claim: c, Devices: []ledger.Device{{
 				Address: fn.Address, DriverBefore: new(fn.Original.Driver), DriverAfter: new(now),
 			}}})
 		}

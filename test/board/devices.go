@@ -159,8 +159,8 @@ func (t *Tree) ConfigureVFs(rec *journal.Record) {
 func (t *Tree) toVFIO(a pci.Address) {
 	t.TB.Helper()
 	dir := "sys/bus/pci/devices/" + a.String()
-	link, err := os.Readlink(t.Path(dir + "/driver"))
-	driver := path.Base(link)
+	target, err := os.Readlink(t.Path(dir + "/driver"))
+	driver := path.Base(target)
 	if err == nil && device.IsVFIO(driver) {
 		return
 	}

@@ -102,12 +102,12 @@ items:
     - {name: gpu-0000-5e-00-0}
 - spec: {nodeName: worker-2, devices: [{name: gpu-0000-86-00-0, taints: [{key: kata-vfio.dev/sanitizing, value: nvme}]}]}
 `
-	var slices any
-	if err := yaml.Unmarshal([]byte(list), &slices); err != nil {
+	var published any
+	if err := yaml.Unmarshal([]byte(list), &published); err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	if err := template.Must(template.New("list").Parse(text)).Execute(&got, slices); err != nil {
+	if err := template.Must(template.New("list").Parse(text)).Execute(&got, published); err != nil {
 		t.Fatal(err)
 	}
 	if want := "worker-1 gpu-0000-3b-00-0 memory\nworker-2 gpu-0000-86-00-0 nvme\n"; got.String() != want {

@@ -71,8 +71,8 @@ func servedMetrics(t *testing.T, reviews kubernetes.Interface, log io.Writer) st
 		t.Fatal(err)
 	}
 	guard := serving.NewGuard(reviews, slog.New(slog.NewTextHandler(log, nil)))
-	metrics := metrics.New(plugintest.NoRecords{}, nothingStuck)
-	server, err := serving.Listen(t.Context(), "127.0.0.1:0", serving.Metrics(metrics.Registry, guard), certificates)
+	m := metrics.New(plugintest.NoRecords{}, nothingStuck)
+	server, err := serving.Listen(t.Context(), "127.0.0.1:0", serving.Metrics(m.Registry, guard), certificates)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func opaque(t *testing.T, kind string, parameters map[string]any) []byte {
 func TestAPIServerRefusesWeakeningParametersAsThePluginDoes(t *testing.T) {
 	p := installed(t)
 	ns := tenantNamespace(t, p)
-	api := client(t, p, controlplane.Admin()).ResourceV1()
+	resources := client(t, p, controlplane.Admin()).ResourceV1()
 	refused := 0
 	for _, kind := range []string{v1alpha1.KindVFIOConfig, v1alpha1.KindVFConfig} {
 		for field, property := range valuesSchema(t).Defs[kind].Properties {
@@ -63,9 +63,9 @@ func TestAPIServerRefusesWeakeningParametersAsThePluginDoes(t *testing.T) {
 					refused++
 				}
 				t.Run(fmt.Sprintf("%s %s %v", kind, field, value), func(t *testing.T) {
-					_, err := api.ResourceClaims(ns).Create(t.Context(), claim, dryRunCreate())
+					_, err := resources.ResourceClaims(ns).Create(t.Context(), claim, dryRunCreate())
 					wantForbidden(t, err, want)
-					_, err = api.ResourceClaimTemplates(ns).Create(t.Context(), templateOf(claim), dryRunCreate())
+					_, err = resources.ResourceClaimTemplates(ns).Create(t.Context(), templateOf(claim), dryRunCreate())
 					wantForbidden(t, err, want)
 				})
 			}
@@ -125,10 +125,10 @@ func templateOf(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaimTempla
 func TestTenantsClaim(t *testing.T) {
 	p := installed(t)
 	ns := tenantNamespace(t, p)
-	api := client(t, p, controlplane.Admin()).ResourceV1()
+	resources := client(t, p, controlplane.Admin()).ResourceV1()
 	create := func(ns string, claim *resourcev1.ResourceClaim) error {
-		_, errClaim := api.ResourceClaims(ns).Create(t.Context(), claim, dryRunCreate())
-		_, errTemplate := api.ResourceClaimTemplates(ns).Create(t.Context(), templateOf(claim), dryRunCreate())
+		_, errClaim := resources.ResourceClaims(ns).Create(t.Context(), claim, dryRunCreate())
+		_, errTemplate := resources.ResourceClaimTemplates(ns).Create(t.Context(), templateOf(claim), dryRunCreate())
 		if (errClaim == nil) != (errTemplate == nil) {
 			t.Errorf("a claim gets %v, a template %v", errClaim, errTemplate)
 		}

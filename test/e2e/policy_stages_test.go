@@ -224,7 +224,7 @@ func result(node string) []byte {
 func checkStageClass(t *testing.T, p *controlplane.ControlPlane) {
 	const class, taint = "DeviceClass " + stageClass + " is for sanitizing stages", "still have another tenant's data"
 	ns := namespace(t, p)
-	api := client(t, p, controlplane.Admin())
+	admin := client(t, p, controlplane.Admin())
 	for name, c := range map[string]struct {
 		class, key, want string
 	}{
@@ -243,13 +243,13 @@ func checkStageClass(t *testing.T, p *controlplane.ControlPlane) {
 				ObjectMeta: metav1.ObjectMeta{Name: "attack"},
 				Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "one", Exactly: exactly}}}},
 			}
-			_, err := api.ResourceV1().ResourceClaims(ns).Create(t.Context(), claim, dryRunCreate())
+			_, err := admin.ResourceV1().ResourceClaims(ns).Create(t.Context(), claim, dryRunCreate())
 			wantForbidden(t, err, c.want)
-			_, err = api.ResourceV1().ResourceClaimTemplates(ns).Create(t.Context(), templateOf(claim), dryRunCreate())
+			_, err = admin.ResourceV1().ResourceClaimTemplates(ns).Create(t.Context(), templateOf(claim), dryRunCreate())
 			wantForbidden(t, err, c.want)
 		})
 	}
-	_, err := api.CoreV1().Pods(ns).Create(t.Context(), pod(t, inVM+containers("containers", "deviceclass.resource.kubernetes.io/"+stageClass), ""), dryRunCreate())
+	_, err := admin.CoreV1().Pods(ns).Create(t.Context(), pod(t, inVM+containers("containers", "deviceclass.resource.kubernetes.io/"+stageClass), ""), dryRunCreate())
 	wantForbidden(t, err, class)
 }
 

@@ -88,14 +88,14 @@ func TestPluginMayDoItsWork(t *testing.T) {
 		}
 	})
 	t.Run("and says nothing of another node's health", func(t *testing.T) {
-		slices := pluginOn(t, p, b).ResourceV1().ResourceSlices()
-		list, err := slices.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver + ",spec.nodeName=" + a})
+		published := pluginOn(t, p, b).ResourceV1().ResourceSlices()
+		list, err := published.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver + ",spec.nodeName=" + a})
 		if err != nil || len(list.Items) == 0 {
 			t.Fatalf("%d slices: %v", len(list.Items), err)
 		}
 		other := &list.Items[0]
 		other.Annotations = map[string]string{model.AnnotationHealth: `{"nri": true}`}
-		_, err = slices.Update(t.Context(), other, metav1.UpdateOptions{})
+		_, err = published.Update(t.Context(), other, metav1.UpdateOptions{})
 		wantRefused(t, err, "of its own node only")
 	})
 	t.Run("of reporting to claims and pods", func(t *testing.T) { reports(t, onA, admin, a, ns, "pod-a") })

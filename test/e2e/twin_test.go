@@ -153,9 +153,9 @@ func shares(t *testing.T, p *controlplane.ControlPlane, node string) {
 		Attributes: attributes(map[resourcev1.QualifiedName]string{"type": "gpu", "sharedWith": contend.Driver, "driver": "nvidia"}),
 	}
 	theirs := resourcev1.Device{Name: "gpu-0", Attributes: attributes(map[resourcev1.QualifiedName]string{})}
-	slices := client(t, p, controlplane.Admin()).ResourceV1().ResourceSlices()
-	published(t, p, slices, slice(contend.Driver, node, node, theirs))
-	published(t, p, slices, slice(driver, node, node+"/kata-vfio.dev/shared", ours))
+	resourceSlices := client(t, p, controlplane.Admin()).ResourceV1().ResourceSlices()
+	published(t, p, resourceSlices, slice(contend.Driver, node, node, theirs))
+	published(t, p, resourceSlices, slice(driver, node, node+"/kata-vfio.dev/shared", ours))
 }
 
 // claimant is a pod with a claim of a class, both by one name.

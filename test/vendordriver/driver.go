@@ -83,13 +83,13 @@ func (d *Driver) Publish(ctx context.Context) error {
 	if err := d.answers(ctx); err != nil {
 		return err
 	}
-	slices := d.Client.ResourceV1().ResourceSlices()
+	client := d.Client.ResourceV1().ResourceSlices()
 	d.mu.Lock()
 	d.generation++
 	want := d.slice()
 	d.mu.Unlock()
 	// A node may get a slice only once there is one.
-	_, err := slices.Create(ctx, want, metav1.CreateOptions{})
+	_, err := client.Create(ctx, want, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		err = d.replace(ctx, want)
 	}
@@ -101,14 +101,14 @@ func (d *Driver) Publish(ctx context.Context) error {
 
 // replace writes the node's slice again, as the next generation of its pool.
 func (d *Driver) replace(ctx context.Context, want *resourceapi.ResourceSlice) error {
-	slices := d.Client.ResourceV1().ResourceSlices()
-	is, err := slices.Get(ctx, want.Name, metav1.GetOptions{})
+	client := d.Client.ResourceV1().ResourceSlices()
+	is, err := client.Get(ctx, want.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	want.ResourceVersion = is.ResourceVersion
 	want.Spec.Pool.Generation = is.Spec.Pool.Generation + 1
-	_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
+	_, err = client.Update(ctx, want, metav1.UpdateOptions{})
 	return err
 }
 

@@ -76,8 +76,8 @@ type Failure struct {
 // lockedText means [sysfs.ErrLocked], which readers distinguish from other errors.
 const lockedText = "locked"
 
-func failure(path string, op sysfs.Op, err error) Failure {
-	f := Failure{Path: path, Op: opNames()[op]}
+func failure(name string, op sysfs.Op, err error) Failure {
+	f := Failure{Path: name, Op: opNames()[op]}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		f.Errno = int(errno)
 		return f

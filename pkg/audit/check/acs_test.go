@@ -62,8 +62,8 @@ func acsFaults() []fault {
 }
 
 func acsArgumentFaults() []fault {
-	cmdline := func(rule, about, args string) fault {
-		return fault{rule: rule, about: about, board: board.Server, plant: func(t *board.Tree) { t.Put("proc/cmdline", args+"\n") }}
+	cmdline := func(id, about, args string) fault {
+		return fault{rule: id, about: about, board: board.Server, plant: func(t *board.Tree) { t.Put("proc/cmdline", args+"\n") }}
 	}
 	return []fault{
 		cmdline("ACS-006", "in use", "ro pcie_acs_override=downstream"),

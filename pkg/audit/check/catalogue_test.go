@@ -224,9 +224,9 @@ func TestFindingsAndRefusalsHaveTheVerdictsFix(t *testing.T) {
 	}
 }
 
-func codeOf(t *testing.T, rule string) (rule.Code, bool) {
+func codeOf(t *testing.T, id string) (rule.Code, bool) {
 	for code, ids := range rulesByCode(t) {
-		if slices.Contains(ids, rule) {
+		if slices.Contains(ids, id) {
 			return code, true
 		}
 	}

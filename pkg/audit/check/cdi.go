@@ -228,9 +228,9 @@ func controlNodesAsked(n *facts.Node) Answer {
 	})
 }
 
-func asksControl(rec *journal.Record, device string) bool {
+func asksControl(rec *journal.Record, name string) bool {
 	return slices.ContainsFunc(rec.Plan.Devices, func(d plan.Device) bool {
-		return d.ControlNode && cdi.DeviceName(rec.ID(), d.Name) == device
+		return d.ControlNode && cdi.DeviceName(rec.ID(), d.Name) == name
 	})
 }
 

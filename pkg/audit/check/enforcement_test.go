@@ -73,8 +73,8 @@ func TestWeigh(t *testing.T) {
 	fails := func(id string, severity rule.Severity, devices ...pci.Address) finding.Finding {
 		return finding.Finding{ID: id, State: finding.Fail, Severity: severity, Devices: devices}
 	}
-	waived := func(rule, scope, until string) []finding.Waiver {
-		return []finding.Waiver{{Rule: rule, Scope: scope, Until: until}}
+	waived := func(ruleID, scope, until string) []finding.Waiver {
+		return []finding.Waiver{{Rule: ruleID, Scope: scope, Until: until}}
 	}
 	for name, tt := range map[string]struct {
 		findings      []finding.Finding

@@ -40,14 +40,14 @@ const maxProblems = 16
 
 func ledgerVerifies(n *facts.Node) Answer {
 	r, dir := n.Ledger()
-	journal := n.Journal()
+	records := n.Journal()
 	switch {
-	case r == nil && dir.Known() && journal.Status == facts.Absent:
-		return notApplicable("the plugin has never run here", dir, journal)
-	case r == nil && dir.Known() && journal.OK():
-		return fail("the plugin has run here, but its ledger is missing", dir, journal)
+	case r == nil && dir.Known() && records.Status == facts.Absent:
+		return notApplicable("the plugin has never run here", dir, records)
+	case r == nil && dir.Known() && records.OK():
+		return fail("the plugin has run here, but its ledger is missing", dir, records)
 	case r == nil:
-		return unknown("whether the ledger was altered", dir, journal)
+		return unknown("whether the ledger was altered", dir, records)
 	case r.OK():
 		return pass(count(int(r.Size), "event")+" with a valid chain, tree and signatures", dir)
 	}

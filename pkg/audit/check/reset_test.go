@@ -16,8 +16,8 @@ import (
 func resetFaults() []fault { return append(methodFaults(), proofFaults()...) }
 
 // setMethods writes a function's reset_method.
-func setMethods(t *board.Tree, device, methods string) {
-	t.Put(sysfs.FunctionPath(t.Devices[device])+"/reset_method", methods+"\n")
+func setMethods(t *board.Tree, addr, methods string) {
+	t.Put(sysfs.FunctionPath(t.Devices[addr])+"/reset_method", methods+"\n")
 }
 
 func methodFaults() []fault {

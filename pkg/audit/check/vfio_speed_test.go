@@ -61,9 +61,9 @@ func TestSpeedFindingsAreInformation(t *testing.T) {
 			t.Errorf("%s is %s", f.ID, f.Severity)
 		}
 	}
-	for rule, version := range map[string]string{"VFIO-022": "6.12.42", "VFIO-023": "6.15", "RT-033": "QEMU 9.2"} {
-		if !strings.Contains(failed[rule], version) {
-			t.Errorf("the fix of %s does not name %s: %q", rule, version, failed[rule])
+	for id, version := range map[string]string{"VFIO-022": "6.12.42", "VFIO-023": "6.15", "RT-033": "QEMU 9.2"} {
+		if !strings.Contains(failed[id], version) {
+			t.Errorf("the fix of %s does not name %s: %q", id, version, failed[id])
 		}
 	}
 }

@@ -92,9 +92,9 @@ func allWaived(waivers []Waiver, today string, f *Finding) bool {
 }
 
 // WaivedFor reports whether a waiver accepts the rule's failures for one device, including those of the node as a whole.
-func WaivedFor(waivers []Waiver, today, rule string, a pci.Address) bool {
+func WaivedFor(waivers []Waiver, today, id string, a pci.Address) bool {
 	return slices.ContainsFunc(waivers, func(w Waiver) bool {
-		return w.Rule == rule && w.Scope == a.String() && w.Until >= today
+		return w.Rule == id && w.Scope == a.String() && w.Until >= today
 	})
 }
 

@@ -165,8 +165,8 @@ const auditedLately = "K8S-024"
 
 // Expected returns the ensured state as a clause.
 func (f *FailedCheck) Expected() string {
-	rule := rule.Rule{Title: f.Title}
-	return rule.Expected()
+	r := rule.Rule{Title: f.Title}
+	return r.Expected()
 }
 
 // untimely adds a failure for a node's report that does not describe the present: checks that pass in it may fail.
@@ -183,8 +183,8 @@ func (n *NodeAudit) failed(id string, severity rule.Severity, known map[string]*
 	i := slices.IndexFunc(n.Failed, func(f FailedCheck) bool { return f.ID == id })
 	if i < 0 {
 		f := FailedCheck{ID: id, Devices: []string{}, Claims: []string{}, By: []string{}}
-		if rule := known[id]; rule != nil {
-			f.Severity, f.Title, f.Fix = rule.Severity, rule.Title, rule.Fix
+		if r := known[id]; r != nil {
+			f.Severity, f.Title, f.Fix = r.Severity, r.Title, r.Fix
 		}
 		n.Failed = append(n.Failed, f)
 		i = len(n.Failed) - 1

@@ -212,8 +212,8 @@ func (e *explaining) device(d *Device) {
 	}
 	for _, id := range d.Failed {
 		m := Moment{Of: of, What: "check " + id, Text: "fails", Trouble: true, Who: []rule.Role{rule.Platform}}
-		if rule := e.known[id]; rule != nil {
-			m.Text, m.Fix = "fails; expected: "+rule.Expected(), rule.Fix
+		if found := e.known[id]; found != nil {
+			m.Text, m.Fix = "fails; expected: "+found.Expected(), found.Fix
 		}
 		if !slices.ContainsFunc(e.moments, func(o Moment) bool { return o.Of == of && o.What == "taint audit="+id }) {
 			e.add(m)

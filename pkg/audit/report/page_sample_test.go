@@ -133,11 +133,11 @@ func clock(hour, minute int) time.Time { return time.Date(2026, 11, 22, hour, mi
 func clean() *report.Reset { return &report.Reset{Method: "flr", Proven: true, Note: "104 ms"} }
 
 func tenancies() []report.Tenancy {
-	has := func(device, tenant, name string, from time.Time) report.Tenancy {
-		return report.Tenancy{Device: address(device), Tenant: tenant, Claim: tenant + "/" + name, State: "prepared", From: from, ResetBefore: clean()}
+	has := func(fn, tenant, name string, from time.Time) report.Tenancy {
+		return report.Tenancy{Device: address(fn), Tenant: tenant, Claim: tenant + "/" + name, State: "prepared", From: from, ResetBefore: clean()}
 	}
-	had := func(device, tenant, name string, from, to time.Time) report.Tenancy {
-		t := has(device, tenant, name, from)
+	had := func(fn, tenant, name string, from, to time.Time) report.Tenancy {
+		t := has(fn, tenant, name, from)
 		t.State, t.To, t.ResetAfter = "", to, clean()
 		return t
 	}

@@ -223,10 +223,10 @@ func (r *reader) initramfs() Initramfs {
 
 // Facts returns the findings, for people and for reports.
 func (p *Platform) Facts() []state.Fact {
-	var facts []state.Fact
+	var found []state.Fact
 	add := func(name, value, source string) {
 		if value != "" {
-			facts = append(facts, state.Fact{Part: "platform", Name: name, Value: value, Source: source})
+			found = append(found, state.Fact{Part: "platform", Name: name, Value: value, Source: source})
 		}
 	}
 	add("system", strings.TrimSpace(p.OS.Name), "/etc/os-release")
@@ -250,7 +250,7 @@ func (p *Platform) Facts() []state.Fact {
 	for _, text := range p.Unread {
 		add("not readable", text, "")
 	}
-	return facts
+	return found
 }
 
 // Denied is the problem that this process may not read files that decide about the node. All other results are

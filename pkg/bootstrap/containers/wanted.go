@@ -114,22 +114,22 @@ type wants struct {
 }
 
 // file requires a file with the content.
-func (w *wants) file(path string, content []byte, why string, then ...state.FollowUp) {
+func (w *wants) file(name string, content []byte, why string, then ...state.FollowUp) {
 	w.wanted.Files = append(w.wanted.Files, state.File{
-		Part: w.part, Path: below(path), Content: content, Mode: 0o644, Why: why, Then: then,
+		Part: w.part, Path: below(name), Content: content, Mode: 0o644, Why: why, Then: then,
 	})
 }
 
 // refuse records a problem that prevents all changes.
-func (w *wants) refuse(code rule.Code, path, text, fix string) {
-	w.problem(code, true, path, text, fix)
+func (w *wants) refuse(code rule.Code, file, text, fix string) {
+	w.problem(code, true, file, text, fix)
 }
 
 // warn records a problem that prevents nothing.
-func (w *wants) warn(code rule.Code, path, text, fix string) { w.problem(code, false, path, text, fix) }
+func (w *wants) warn(code rule.Code, file, text, fix string) { w.problem(code, false, file, text, fix) }
 
-func (w *wants) problem(code rule.Code, fatal bool, path, text, fix string) {
-	w.wanted.Problems = append(w.wanted.Problems, state.Problem{Part: w.part, Code: code, Fatal: fatal, Path: below(path), Text: text, Fix: fix})
+func (w *wants) problem(code rule.Code, fatal bool, file, text, fix string) {
+	w.wanted.Problems = append(w.wanted.Problems, state.Problem{Part: w.part, Code: code, Fatal: fatal, Path: below(file), Text: text, Fix: fix})
 }
 
 func (w *wants) fact(name, value, source string) {
@@ -150,4 +150,4 @@ func (w *wants) refused() bool {
 }
 
 // below returns a path of the node without its leading slash.
-func below(path string) string { return strings.TrimPrefix(path, "/") }
+func below(file string) string { return strings.TrimPrefix(file, "/") }

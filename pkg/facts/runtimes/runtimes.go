@@ -129,11 +129,11 @@ func (n *NRI) SocketPath() string { return orDefault(n.Socket, defaultSocket) }
 // PluginPath returns the directory of plugins that the runtime starts itself.
 func (n *NRI) PluginPath() string { return orDefault(n.PluginDir, defaultPluginDir) }
 
-func orDefault(s Setting, path string) string {
+func orDefault(s Setting, file string) string {
 	if text := s.Text(); text != "" {
 		return text
 	}
-	return path
+	return file
 }
 
 // containerdNRI returns containerd's NRI, which is on unless it is switched off, as

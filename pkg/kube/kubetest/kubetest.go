@@ -58,13 +58,13 @@ func (c *Client) ServerVersion(context.Context) (*version.Info, error) {
 func (c *Client) Resources(context.Context) ([]schema.GroupResource, error) {
 	var all []schema.GroupResource
 	for _, list := range c.Clientset.Resources {
-		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, schema.GroupResource{Group: version.Group})
+		all = append(all, schema.GroupResource{Group: gv.Group})
 		for i := range list.APIResources {
-			all = append(all, schema.GroupResource{Group: version.Group, Resource: list.APIResources[i].Name})
+			all = append(all, schema.GroupResource{Group: gv.Group, Resource: list.APIResources[i].Name})
 		}
 	}
 	return all, nil

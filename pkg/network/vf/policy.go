@@ -69,12 +69,12 @@ type Policy struct {
 
 // look reads the PF's interface, and returns the VF with the index too.
 func (p *Policy) look(ctx context.Context, pf pci.Address, index int) (*uplink, *State, error) {
-	link, err := p.uplink(ctx, pf)
+	up, err := p.uplink(ctx, pf)
 	if err != nil {
 		return nil, nil, err
 	}
-	state, err := link.vf(index)
-	return link, state, err
+	state, err := up.vf(index)
+	return up, state, err
 }
 
 // Read returns what the PF imposes on the VF with an index, and the addresses of its other VFs. The error matches
@@ -100,14 +100,14 @@ type Seen struct {
 
 // Look is [Policy.Read] that also answers what the PF supports.
 func (p *Policy) Look(ctx context.Context, pf pci.Address, index int) (*Seen, error) {
-	link, state, err := p.look(ctx, pf, index)
+	up, state, err := p.look(ctx, pf, index)
 	if err != nil {
 		return nil, err
 	}
-	seen := &Seen{State: state, policy: p, link: link, index: index}
-	for i := range link.link.VFs {
+	seen := &Seen{State: state, policy: p, link: up, index: index}
+	for i := range up.link.VFs {
 		for _, s := range device.VFAddresses() {
-			if value := link.link.VFs[i].Settings.Value(s); i != index && value != "" {
+			if value := up.link.VFs[i].Settings.Value(s); i != index && value != "" {
 				seen.Others = append(seen.Others, value)
 			}
 		}
@@ -117,13 +117,13 @@ func (p *Policy) Look(ctx context.Context, pf pci.Address, index int) (*Seen, er
 
 // Counters returns the counters of the PF's VFs, by index.
 func (p *Policy) Counters(ctx context.Context, pf pci.Address) ([]Counters, error) {
-	link, err := p.link(ctx, pf)
+	up, err := p.link(ctx, pf)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Counters, len(link.link.VFs))
-	for i := range link.link.VFs {
-		all[i] = link.link.VFs[i].Counters
+	all := make([]Counters, len(up.link.VFs))
+	for i := range up.link.VFs {
+		all[i] = up.link.VFs[i].Counters
 	}
 	return all, nil
 }
@@ -131,11 +131,11 @@ func (p *Policy) Counters(ctx context.Context, pf pci.Address) ([]Counters, erro
 // Uplink returns the PF's interface: whether it is up and has a carrier, and its VFs. The error matches
 // [NoInterfaceError] if the PF has no interface.
 func (p *Policy) Uplink(ctx context.Context, pf pci.Address) (*Link, error) {
-	link, err := p.link(ctx, pf)
+	up, err := p.link(ctx, pf)
 	if err != nil {
 		return nil, err
 	}
-	return link.link, nil
+	return up.link, nil
 }
 
 // Mode returns the mode of the PF's eswitch, or "" if its driver has none.
@@ -214,35 +214,35 @@ func harmless(have, want *device.VFSettings, s device.VFSetting) *device.VFSetti
 // so it can be repeated. After an error (a [SettingError] if the PF refused a setting), the settings before it in the
 // order of [device.AllVFSettings] are changed.
 func (p *Policy) Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error {
-	link, state, err := p.look(ctx, pf, index)
+	up, state, err := p.look(ctx, pf, index)
 	if err != nil {
 		return err
 	}
 	differ := state.Settings.Differ(want)
 	for _, s := range differ {
-		if err := p.write(ctx, link, index, s, want); err != nil {
-			return link.refused(index, s, want, err)
+		if err := p.write(ctx, up, index, s, want); err != nil {
+			return up.refused(index, s, want, err)
 		}
 	}
 	if len(differ) == 0 {
 		return nil
 	}
 	// An answer without an error says that the driver took the request. What is in force is read back.
-	return p.verify(ctx, link, index, want)
+	return p.verify(ctx, up, index, want)
 }
 
 // verify reads back the written settings, from the interface to which they were written: the kernel gives its index to no other one.
 func (p *Policy) verify(ctx context.Context, written *uplink, index int, want *device.VFSettings) error {
-	link := &uplink{pf: written.pf, number: written.number}
-	if err := p.read(ctx, link); err != nil {
+	up := &uplink{pf: written.pf, number: written.number}
+	if err := p.read(ctx, up); err != nil {
 		return err
 	}
-	state, err := link.vf(index)
+	state, err := up.vf(index)
 	if err != nil {
 		return err
 	}
 	for _, s := range state.Settings.Differ(want) {
-		wrong := link.refused(index, s, want, nil)
+		wrong := up.refused(index, s, want, nil)
 		wrong.Got = state.Settings.Value(s)
 		return wrong
 	}

@@ -109,7 +109,7 @@ func NewPublisher(c PublisherConfig) *Publisher {
 // Once the health is withdrawn it publishes a pool without devices, because without any slice the old ones would stay. If it is
 // unknown what Prepare refuses, it taints all devices, and the error says why. During the pause before the first request
 // it asks and writes nothing.
-func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Snapshot) error {
+func (p *Publisher) Publish(ctx context.Context, s Slices, snap *device.Snapshot) error {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
 	start := time.Now()
@@ -137,7 +137,7 @@ func (p *Publisher) Publish(ctx context.Context, slices Slices, snap *device.Sna
 	if !p.retries() && reflect.DeepEqual(pools, p.last) {
 		return unknown
 	}
-	err := slices.PublishResources(ctx, resources(pools))
+	err := s.PublishResources(ctx, resources(pools))
 	p.config.Metrics.ObservePublish(time.Since(start), err)
 	if err != nil {
 		return errors.Join(fmt.Errorf("publish ResourceSlices: %w", err), unknown)

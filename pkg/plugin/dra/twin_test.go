@@ -200,13 +200,13 @@ func TestTwinsOfPods(t *testing.T) {
 			client := plugintest.Cluster()
 			sharing(client)
 			d := vendor(t, client)
-			claim := theirs(test.device, nil)
-			if err := d.Prepare(t.Context(), claim); err != nil {
+			c := theirs(test.device, nil)
+			if err := d.Prepare(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 			if test.admin {
-				claim.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
-				if err := client.Tracker().Add(claim); err != nil {
+				c.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+				if err := client.Tracker().Add(c); err != nil {
 					t.Fatal(err)
 				}
 			}

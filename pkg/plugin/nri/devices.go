@@ -125,7 +125,7 @@ const (
 	controlMinor = 196
 )
 
-func isControl(path string) bool { return path == controlNode || path == iommuNode }
+func isControl(file string) bool { return file == controlNode || file == iommuNode }
 
 func isVFIONumber(majors []int64, major, minor int64) bool {
 	return slices.Contains(majors, major) || major == miscMajor && minor == controlMinor

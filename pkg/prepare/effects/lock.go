@@ -14,13 +14,13 @@ import (
 )
 
 // LockClaim takes a claim's own lock.
-func (set *Set) LockClaim(ctx context.Context, claim plan.Ref) (release func(), err error) {
-	return set.Lock(ctx, claim, []Lock{{Name: ClaimLocks + claim.UID, Transient: true}})
+func (set *Set) LockClaim(ctx context.Context, ref plan.Ref) (release func(), err error) {
+	return set.Lock(ctx, ref, []Lock{{Name: ClaimLocks + ref.UID, Transient: true}})
 }
 
 // Lock takes the locks and counts the time as waiting.
-func (set *Set) Lock(ctx context.Context, claim plan.Ref, locks []Lock) (release func(), err error) {
-	err = set.Observe.Timed(claim, PhaseWait, func() error {
+func (set *Set) Lock(ctx context.Context, ref plan.Ref, locks []Lock) (release func(), err error) {
+	err = set.Observe.Timed(ref, PhaseWait, func() error {
 		release, err = set.Locks.Acquire(ctx, locks...)
 		return err
 	})
@@ -37,16 +37,16 @@ func (set *Set) LockRequest(ctx context.Context, req *claim.Request, snap *devic
 // LockRecord takes the locks of a record's functions, and returns a fresh snapshot of them. It first waits for resets
 // that an earlier call started: functions can't be read while they are reset in the kernel.
 func (set *Set) LockRecord(ctx context.Context, rec *journal.Record) (snap *device.Snapshot, release func(), err error) {
-	claim, addrs := rec.Plan.Claim, rec.Plan.Addresses()
-	err = set.Observe.Timed(claim, PhaseWait, func() error { return set.Executor.AwaitResets(ctx, addrs) })
+	ref, addrs := rec.Plan.Claim, rec.Plan.Addresses()
+	err = set.Observe.Timed(ref, PhaseWait, func() error { return set.Executor.AwaitResets(ctx, addrs) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("claim %s: %w; the next try continues from here", claim, err)
+		return nil, nil, fmt.Errorf("claim %s: %w; the next try continues from here", ref, err)
 	}
 	if snap, err = set.Inventory.Snapshot(ctx); err != nil {
 		return nil, nil, err
 	}
 	theirs := func(*device.Snapshot) []pci.Address { return slices.Clone(addrs) }
-	return set.lockFresh(ctx, claim, snap, set.Inventory.RefreshFunctions, theirs, theirs)
+	return set.lockFresh(ctx, ref, snap, set.Inventory.RefreshFunctions, theirs, theirs)
 }
 
 // lockFresh takes the locks of the wanted functions, and returns a snapshot in which everything that the decision

@@ -125,7 +125,7 @@ type VFs interface {
 // podnet.
 type Interfaces interface {
 	// Await returns when a VF on its kernel driver has its interface.
-	Await(ctx context.Context, vf pci.Address) error
+	Await(ctx context.Context, addr pci.Address) error
 	// Place puts a VF's interface, configured, into the network namespace at a path
 	// of the node. It may be repeated.
 	Place(ctx context.Context, what podnet.Interface, at string) error

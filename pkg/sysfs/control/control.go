@@ -28,14 +28,14 @@ import (
 // It may block for as long as the kernel does. The path is relative to the
 // node's root: "sys/bus/pci/drivers_probe". [RootWriter] is the real one.
 type Writer interface {
-	Write(path string, data []byte) error
+	Write(file string, data []byte) error
 }
 
 // Reader reads one attribute without its trailing newline; the path is as for
 // [Writer]. A file that does not exist is an error that is [fs.ErrNotExist].
 // *sysfs.FS is one.
 type Reader interface {
-	ReadString(path string) (string, error)
+	ReadString(file string) (string, error)
 }
 
 // Control writes to the kernel. Its methods return nil if the kernel accepted the write, a [*WriteError] if it refused, and a [*StuckError] if it did

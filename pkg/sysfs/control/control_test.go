@@ -310,13 +310,13 @@ func TestManyVFsTakeTheirTime(t *testing.T) {
 		k.Add(hca)
 		const each = 200 * time.Millisecond
 		k.SlowVFs(hca.Address, each)
-		fs, err := sysfs.Open(k.Root())
+		fsys, err := sysfs.Open(k.Root())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer fs.Close()
+		defer fsys.Close()
 		begun := time.Now()
-		if err := control.New(k, fs, 20*time.Second).Write(t.Context(), control.NumVFs(hca.Address, 127)); err != nil {
+		if err := control.New(k, fsys, 20*time.Second).Write(t.Context(), control.NumVFs(hca.Address, 127)); err != nil {
 			t.Fatal(err)
 		}
 		if took, made := time.Since(begun), len(k.VFs(hca.Address)); took != 127*each || made != 127 {

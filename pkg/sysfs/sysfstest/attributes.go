@@ -202,12 +202,12 @@ func NewerKernel() LockingReads { return nil }
 // patience is how long package sysfs waits for a device lock.
 const patience = 2 * time.Second
 
-// Reading returns fs, which has the node's root, with reads that block as the
+// Reading returns fsys, which has the node's root, with reads that block as the
 // kernel's do: while a function's device lock is held, reading one of its attributes
 // takes the two seconds that package sysfs waits, and ends with [sysfs.ErrLocked]. On
 // every kernel the configuration space is read like that while a reset is under way.
-func (k *Kernel) Reading(fs *sysfs.FS, locking LockingReads) *sysfs.FS {
-	return fs.WithCopy(&reader{k: k, locking: locking})
+func (k *Kernel) Reading(fsys *sysfs.FS, locking LockingReads) *sysfs.FS {
+	return fsys.WithCopy(&reader{k: k, locking: locking})
 }
 
 // A reader answers reads in the place of the tree where they would block.

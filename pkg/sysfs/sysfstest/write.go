@@ -27,8 +27,8 @@ type Write struct {
 // script has the test's orders for writes. It is guarded by Kernel.mu.
 type script struct {
 	refuse error
-	before []func(path, value string) error
-	after  []func(path, value string)
+	before []func(file, value string) error
+	after  []func(file, value string)
 	log    []Write
 	resets []ResetCall
 	reset  map[pci.Address]func(method string) (ResetEffect, error)
@@ -39,7 +39,7 @@ type script struct {
 // kernel's answer, and the write has no effect. hook may block: writes for other functions continue, and those for the
 // same function wait. It may call [Kernel.Remove]. It must not write for the same function or call AddDriver, which
 // would wait for it. Several hooks are called in order.
-func (k *Kernel) OnWrite(hook func(path, value string) error) {
+func (k *Kernel) OnWrite(hook func(file, value string) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.script.before = append(k.script.before, hook)
@@ -49,7 +49,7 @@ func (k *Kernel) OnWrite(hook func(path, value string) error) {
 // returns. It may do anything: write itself, as udev does when it gives a
 // function back to the driver that has just lost it (such writes come here
 // too), or call AddDriver, as a late module load does.
-func (k *Kernel) AfterWrite(hook func(path, value string)) {
+func (k *Kernel) AfterWrite(hook func(file, value string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.script.after = append(k.script.after, hook)

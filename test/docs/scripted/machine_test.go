@@ -135,15 +135,15 @@ func (m *machine) follow(step docs.Step, failing ...string) {
 }
 
 // checkObjects checks that a file of the repository has objects for an API server.
-func checkObjects(t *testing.T, path string) {
+func checkObjects(t *testing.T, file string) {
 	t.Helper()
-	for text := range strings.SplitSeq(docs.Read(t, path), "\n---\n") {
+	for text := range strings.SplitSeq(docs.Read(t, file), "\n---\n") {
 		var object struct {
 			APIVersion, Kind string
 			Metadata         struct{ Name string }
 		}
 		if err := yaml.Unmarshal([]byte(text), &object); err != nil || object.APIVersion == "" || object.Kind == "" || object.Metadata.Name == "" {
-			t.Errorf("%s: %+v, %v", path, object, err)
+			t.Errorf("%s: %+v, %v", file, object, err)
 		}
 	}
 }
@@ -200,10 +200,10 @@ func (m *machine) write(name, value string) {
 }
 
 // yamlOf are the blocks of YAML below a heading.
-func yamlOf(t *testing.T, path, heading string) []string {
+func yamlOf(t *testing.T, file, heading string) []string {
 	t.Helper()
 	var all []string
-	for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(docs.Section(t, path, heading), -1) {
+	for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(docs.Section(t, file, heading), -1) {
 		all = append(all, m[1])
 	}
 	return all

@@ -90,13 +90,13 @@ func TestRealProgramsAreStaticOrNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for mode, static := range map[string]bool{"exe": true, "pie": false} {
-		binary := filepath.Join(dir, mode)
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-buildmode="+mode, "-o", binary, source)
+		program := filepath.Join(dir, mode)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-buildmode="+mode, "-o", program, source)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		content, err := os.ReadFile(binary)
+		content, err := os.ReadFile(program)
 		if err != nil {
 			t.Fatal(err)
 		}

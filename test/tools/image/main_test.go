@@ -59,9 +59,9 @@ func (s site) args(more ...string) []string {
 }
 
 // with is a command line with one more flag, of which the last counts.
-func (s site) with(flag, value string) []string {
+func (s site) with(option, value string) []string {
 	args := s.args()
-	return slices.Insert(args, len(args)-2, flag, value)
+	return slices.Insert(args, len(args)-2, option, value)
 }
 
 func (s site) run(t *testing.T, args ...string) (string, error) {

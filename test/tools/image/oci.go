@@ -59,15 +59,15 @@ func pack(file, dir string) (err error) {
 	defer func() { err = errors.Join(err, f.Cleanup()) }()
 	w := tar.NewWriter(f)
 	root := os.DirFS(dir)
-	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		content, err := fs.ReadFile(root, name)
+		content, err := fs.ReadFile(root, path)
 		if err != nil {
 			return err
 		}
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(content)), Mode: 0o644, ModTime: epoch()}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: path, Size: int64(len(content)), Mode: 0o644, ModTime: epoch()}
 		if err := w.WriteHeader(h); err != nil {
 			return err
 		}

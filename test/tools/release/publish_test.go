@@ -85,11 +85,11 @@ func (p publication) run(t *testing.T, more ...string) (string, error) {
 	return string(out), err
 }
 
-func command(t *testing.T, name string, args ...string) string {
+func command(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+		t.Fatalf("%s %v: %v\n%s", program, args, err, out)
 	}
 	return string(out)
 }

@@ -182,10 +182,10 @@ func TestStrayHolderIsFound(t *testing.T) {
 }
 
 // checkStray checks that a process which opens a node is found: it is not the claim's VMM, and runs no VM.
-func checkStray(t *testing.T, node, address string, more ...string) {
+func checkStray(t *testing.T, dev, address string, more ...string) {
 	t.Helper()
 	stage.FoundOnlyWhile(t, func() ([]string, func()) {
-		pid, letGo := hold(t, node)
+		pid, letGo := hold(t, dev)
 		who := fmt.Sprintf("%s pid %d (sh)", address, pid)
 		return append(more, "fail VFIO-009 "+who, "fail VFIO-012 "+who), letGo
 	})
