@@ -16,7 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"google.golang.org/grpc"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -26,7 +26,7 @@ const askLimit = 5 * time.Second
 // askContainerd reads from the containerd at a socket, a path of the node, in the tree of fsys, through containerd's own client.
 // It creates, changes and ends nothing. The error names the
 // request that failed, and wraps [fs.ErrNotExist] if the socket does not exist. It can be repeated.
-func askContainerd(ctx context.Context, fsys *sysfs.FS, socket string) (*containerd.Running, error) {
+func askContainerd(ctx context.Context, fsys *sysfs.FS, socket string) (*facts.RunningContainerd, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	dir, err := fsys.OpenDir(strings.TrimPrefix(path.Dir(socket), "/"))
@@ -57,12 +57,12 @@ func dialContainerd(socket string) (*client.Client, error) {
 	return client.New(socket, client.WithDefaultRuntime("io.containerd.runc.v2"), client.WithTimeout(askLimit))
 }
 
-func askClient(ctx context.Context, c *client.Client) (*containerd.Running, error) {
+func askClient(ctx context.Context, c *client.Client) (*facts.RunningContainerd, error) {
 	version, err := c.Version(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("its version: %w", err)
 	}
-	r := &containerd.Running{Version: version.Version}
+	r := &facts.RunningContainerd{Version: version.Version}
 	if r.Plugins, err = askPlugins(ctx, c); err != nil {
 		return nil, err
 	}
@@ -79,25 +79,25 @@ func askClient(ctx context.Context, c *client.Client) (*containerd.Running, erro
 	return r, err
 }
 
-func askPlugins(ctx context.Context, c *client.Client) ([]containerd.Plugin, error) {
+func askPlugins(ctx context.Context, c *client.Client) ([]facts.ContainerdPlugin, error) {
 	answer, err := c.IntrospectionService().Plugins(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("its plugins: %w", err)
 	}
-	all := make([]containerd.Plugin, 0, len(answer.Plugins))
+	all := make([]facts.ContainerdPlugin, 0, len(answer.Plugins))
 	for _, p := range answer.Plugins {
-		all = append(all, containerd.Plugin{Type: p.Type, ID: p.ID, Error: p.InitErr.GetMessage()})
+		all = append(all, facts.ContainerdPlugin{Type: p.Type, ID: p.ID, Error: p.InitErr.GetMessage()})
 	}
 	return all, nil
 }
 
 // askContainers returns the containers with a process in all namespaces.
-func askContainers(ctx context.Context, c *client.Client) ([]containerd.Container, error) {
+func askContainers(ctx context.Context, c *client.Client) ([]facts.Container, error) {
 	spaces, err := c.NamespaceService().List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("its namespaces: %w", err)
 	}
-	all := []containerd.Container{}
+	all := []facts.Container{}
 	for _, space := range spaces {
 		some, err := askNamespace(namespaces.WithNamespace(ctx, space), c)
 		if err != nil {
@@ -108,14 +108,14 @@ func askContainers(ctx context.Context, c *client.Client) ([]containerd.Containe
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b containerd.Container) int {
+	slices.SortFunc(all, func(a, b facts.Container) int {
 		return cmp.Or(strings.Compare(a.Space, b.Space), strings.Compare(a.ID, b.ID))
 	})
 	return all, nil
 }
 
 // askNamespace returns those in the namespace of ctx.
-func askNamespace(ctx context.Context, c *client.Client) ([]containerd.Container, error) {
+func askNamespace(ctx context.Context, c *client.Client) ([]facts.Container, error) {
 	running, err := askProcesses(ctx, c)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func askNamespace(ctx context.Context, c *client.Client) ([]containerd.Container
 	if err != nil {
 		return nil, err
 	}
-	var some []containerd.Container
+	var some []facts.Container
 	for i := range kept {
 		k := &kept[i]
 		pid, ok := running[k.ID]
@@ -132,7 +132,7 @@ func askNamespace(ctx context.Context, c *client.Client) ([]containerd.Container
 		if !ok || k.Spec == nil {
 			continue
 		}
-		one, err := containerd.Describe(k.Spec.GetValue())
+		one, err := facts.DescribeContainer(k.Spec.GetValue())
 		if err != nil {
 			return nil, fmt.Errorf("container %s: %w", k.ID, err)
 		}

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -157,19 +157,19 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &containerd.Running{
+	want := &facts.RunningContainerd{
 		Socket: socket, Version: "v2.4.2",
-		Plugins: []containerd.Plugin{
+		Plugins: []facts.ContainerdPlugin{
 			{Type: "io.containerd.nri.v1", ID: "nri", Error: "no socket"}, {Type: "io.containerd.grpc.v1", ID: "cri"},
 		},
-		CRI: &containerd.CRI{CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, Handlers: map[string]containerd.Handler{
+		CRI: &facts.CRI{CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, Handlers: map[string]facts.CRIHandler{
 			"kata-gpu": {
 				Type: "io.containerd.kata-gpu.v2", Path: "/opt/kata/bin/containerd-shim-kata-v2", Config: "/opt/kata/configuration.toml",
 				PodAnnotations: []string{"a"}, PrivilegedWithoutHostDevices: true, Sandboxer: "podsandbox",
 			},
 			"runc": {Type: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
 		}},
-		Containers: []containerd.Container{
+		Containers: []facts.Container{
 			{
 				ID: "main", Space: "k8s.io", Runtime: "io.containerd.kata-gpu.v2", PID: 13, Sandbox: "s", Namespace: "tenant-a", Pod: "train",
 				Mounts: []string{"/var/lib/kubelet"}, Devices: []string{"/dev/vfio/15"}, Privileged: true,

@@ -8,12 +8,12 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // askCRI asks the CRI plugin for its status in full, which holds its configuration as it is in use (containerd
 // internal/cri/server status.go).
-func askCRI(ctx context.Context, conn grpc.ClientConnInterface) (*containerd.CRI, error) {
+func askCRI(ctx context.Context, conn grpc.ClientConnInterface) (*facts.CRI, error) {
 	status, err := cri.NewRuntimeServiceClient(conn).Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err != nil {
 		return nil, fmt.Errorf("its CRI's status: %w", err)
@@ -23,7 +23,7 @@ func askCRI(ctx context.Context, conn grpc.ClientConnInterface) (*containerd.CRI
 
 // decodeCRI decodes the configuration as containerd encodes it (internal/cri/config config.go). It ignores other
 // fields.
-func decodeCRI(text string) (*containerd.CRI, error) {
+func decodeCRI(text string) (*facts.CRI, error) {
 	var config struct {
 		Containerd struct {
 			Runtimes map[string]criRuntime `json:"runtimes"`
@@ -33,7 +33,7 @@ func decodeCRI(text string) (*containerd.CRI, error) {
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
 		return nil, fmt.Errorf("its CRI's configuration: %w", err)
 	}
-	c := &containerd.CRI{Handlers: make(map[string]containerd.Handler, len(config.Containerd.Runtimes)), CDIDirs: config.CDISpecDirs}
+	c := &facts.CRI{Handlers: make(map[string]facts.CRIHandler, len(config.Containerd.Runtimes)), CDIDirs: config.CDISpecDirs}
 	for name, r := range config.Containerd.Runtimes {
 		c.Handlers[name] = r.handler()
 	}
@@ -53,8 +53,8 @@ type criRuntime struct {
 	Sandboxer                    string `json:"sandboxer"`
 }
 
-func (r *criRuntime) handler() containerd.Handler {
-	return containerd.Handler{
+func (r *criRuntime) handler() facts.CRIHandler {
+	return facts.CRIHandler{
 		Type: r.Type, Path: r.Path, Config: r.Options.ConfigPath,
 		PodAnnotations: r.PodAnnotations, ContainerAnnotations: r.ContainerAnnotations,
 		PrivilegedWithoutHostDevices: r.PrivilegedWithoutHostDevices, AllDevicesAllowed: r.AllDevicesAllowed,

@@ -10,7 +10,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
@@ -118,7 +118,7 @@ func (t *Tree) goodRuntime() {
 	for _, tenant := range []string{"t1", "t2"} {
 		t.Run(tenant, "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/"+tenant+"/hostname", "/var/lib/kubelet/pods/"+tenant+"/etc-hosts")
 	}
-	t.AskedContainerd(func(*containerd.Running) {})
+	t.AskedContainerd(func(*facts.RunningContainerd) {})
 	t.Own("run/kata-vfio", "40700", 0, 0)
 	t.Own("run/kata-vfio/pod-resources.sock", "140600", 0, 0)
 	t.Own("var/run/nri/nri.sock", "140755", 0, 0)
@@ -153,12 +153,12 @@ func (t *Tree) Run(tenant string, mounts ...string) {
 
 // AskedContainerd has containerd answer as it does once it has been restarted with the files of the board, except for what
 // change makes of it.
-func (t *Tree) AskedContainerd(change func(*containerd.Running)) {
+func (t *Tree) AskedContainerd(change func(*facts.RunningContainerd)) {
 	t.TB.Helper()
-	said := &containerd.Running{
+	said := &facts.RunningContainerd{
 		Socket: "/run/containerd/containerd.sock", Version: "v2.4.2",
-		Plugins: []containerd.Plugin{{Type: "io.containerd.grpc.v1", ID: "cri"}, {Type: "io.containerd.nri.v1", ID: "nri"}},
-		CRI: &containerd.CRI{CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, Handlers: map[string]containerd.Handler{
+		Plugins: []facts.ContainerdPlugin{{Type: "io.containerd.grpc.v1", ID: "cri"}, {Type: "io.containerd.nri.v1", ID: "nri"}},
+		CRI: &facts.CRI{CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, Handlers: map[string]facts.CRIHandler{
 			"runc": {Type: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
 			"kata-gpu": {
 				Type: "io.containerd.kata-gpu.v2", Path: "/opt/kata/bin/containerd-shim-kata-v2", Config: "/" + KataConfig,

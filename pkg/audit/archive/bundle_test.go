@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // TestCensorBundleKeepsWhatIsJudged: a check says of a copy what it says of the node, and the copy has no secrets.
@@ -18,12 +18,12 @@ func TestCensorBundleKeepsWhatIsJudged(t *testing.T) {
 		"process": {"args": ["hunter2"], "env": ["PASSWORD=hunter2"], "capabilities": {"bounding": ["CAP_SYS_ADMIN"]}},
 		"linux": {"devices": [{"path": "/dev/vfio/15", "type": "c", "major": 511, "minor": 3}, {"path": "/dev/xvda", "type": "b", "major": 253, "minor": 7}], "resources": {"devices": [{"allow": true, "access": "rwm"}]}}
 	}`
-	want, err := containerd.Describe([]byte(text))
+	want, err := facts.DescribeContainer([]byte(text))
 	if err != nil || !want.Privileged || len(want.Devices) != 2 || len(want.BlockDevices) != 1 {
 		t.Fatalf("the bundle is %+v, error %v; want a privileged container with two devices, one of them a block device", want, err)
 	}
 	kept := censorBundle([]byte(text))
-	got, err := containerd.Describe(kept)
+	got, err := facts.DescribeContainer(kept)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 )
@@ -43,7 +42,7 @@ func restarted(n *facts.Node) Answer {
 }
 
 // outdatedDirs compares the directories of CDI specs. On a node with both runtimes, CRI-O's are among them.
-func outdatedDirs(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) Answer {
+func outdatedDirs(r *runtimes.Runtimes, cri *facts.CRI, asked facts.Fact) Answer {
 	// The order counts: specs of later directories have precedence (CDI's pkg/cdi/spec-dirs.go).
 	if slices.Equal(r.CDIDirs, cri.CDIDirs) || slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Engine == runtimes.CRIO }) {
 		return nil
@@ -53,7 +52,7 @@ func outdatedDirs(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) A
 }
 
 // outdated fails for each setting of a handler's files that the running containerd does not have.
-func outdated(h *runtimes.Handler, cri *containerd.CRI, asked facts.Fact) Answer {
+func outdated(h *runtimes.Handler, cri *facts.CRI, asked facts.Fact) Answer {
 	live, ok := cri.Handlers[h.Name]
 	if !ok {
 		return fail(fmt.Sprintf("containerd does not have handler %s, which %s has", h.Name, h.Type.File), asked, h.Type.Fact()).ofHandler(h)
@@ -75,7 +74,7 @@ type comparison struct {
 
 // comparisons returns the settings of a handler that decide which devices a pod reaches. A setting that no file has
 // is at its default.
-func comparisons(h *runtimes.Handler, live *containerd.Handler) []comparison {
+func comparisons(h *runtimes.Handler, live *facts.CRIHandler) []comparison {
 	list := func(name string, s runtimes.Setting, live []string) comparison {
 		return comparison{name, strings.Join(s.List(), " "), strings.Join(live, " "), s}
 	}
@@ -98,7 +97,7 @@ func comparisons(h *runtimes.Handler, live *containerd.Handler) []comparison {
 const podSandboxer = "podsandbox"
 
 // leftOver names Kata's handlers that the running containerd has, but no file.
-func leftOver(r *runtimes.Runtimes, cri *containerd.CRI, asked facts.Fact) Answer {
+func leftOver(r *runtimes.Runtimes, cri *facts.CRI, asked facts.Fact) Answer {
 	return over(slices.Sorted(maps.Keys(cri.Handlers)), func(name string) Answer {
 		live := cri.Handlers[name]
 		known := slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Name == name })

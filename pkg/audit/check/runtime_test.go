@@ -12,7 +12,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
@@ -221,8 +220,8 @@ func vmmFaults() []fault {
 func vmWithDisk(about, file string, state finding.State) fault {
 	return fault{rule: "RT-036", about: "a VM " + about, board: board.New, state: state, plant: func(t *board.Tree) {
 		qemu(t, "-device\x00vhost-user-fs-pci,chardev=c,tag=kataShared\x00")
-		t.AskedContainerd(func(r *containerd.Running) {
-			r.Containers = append(r.Containers, containerd.Container{
+		t.AskedContainerd(func(r *facts.RunningContainerd) {
+			r.Containers = append(r.Containers, facts.Container{
 				ID: "c1", Sandbox: board.SandboxID("t1-train-0000-4000-8000-000000000000"), Namespace: "t1", Pod: "train", BlockDevices: []string{"253:7"}, Mounts: []string{"/volumes/data"},
 			})
 		})
@@ -286,7 +285,7 @@ func sizeFaults() []fault {
 		return fault{rule: "RT-030", about: about, board: board.Server, state: state, plant: func(t *board.Tree) {
 			const dir = "opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/"
 			t.Put(board.ContainerdDropIn, t.Fragment("containerd/kata-gpu-runtime-rs.toml"))
-			t.AskedContainerd(func(r *containerd.Running) {
+			t.AskedContainerd(func(r *facts.RunningContainerd) {
 				h := r.CRI.Handlers["kata-gpu"]
 				h.Path, h.Config = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2", "/"+dir+"configuration.toml"
 				r.CRI.Handlers["kata-gpu"] = h
@@ -312,7 +311,7 @@ func TestOurFragmentsOverKatasDefaults(t *testing.T) {
 		"Rust": func(t *board.Tree) {
 			const dir = "opt/kata/share/defaults/kata-containers/runtime-rs/kata-gpu/"
 			t.Put(board.ContainerdDropIn, t.Fragment("containerd/kata-gpu-runtime-rs.toml"))
-			t.AskedContainerd(func(r *containerd.Running) {
+			t.AskedContainerd(func(r *facts.RunningContainerd) {
 				h := r.CRI.Handlers["kata-gpu"]
 				h.Path, h.Config = "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2", "/"+dir+"configuration.toml"
 				r.CRI.Handlers["kata-gpu"] = h

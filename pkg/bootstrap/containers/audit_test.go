@@ -9,7 +9,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/test/board"
@@ -51,7 +50,7 @@ func TestAuditJudgesTheHandlerForNICsToo(t *testing.T) {
 	}
 	tree.Put(nicDir+"config.d/60-site.toml", siteSettings(t, fsys))
 	tree.Own(nicDir+"config.d/60-site.toml", "100644", 0, 0)
-	tree.AskedContainerd(func(r *containerd.Running) {
+	tree.AskedContainerd(func(r *facts.RunningContainerd) {
 		nic := r.CRI.Handlers["kata-gpu"]
 		nic.Type, nic.Config = "io.containerd.kata-vfio.v2", "/"+nicDir+"configuration.toml"
 		r.CRI.Handlers["kata-vfio"] = nic

@@ -8,13 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
 // Container is a container of the node, by its bundle or by what a running containerd says.
 type Container struct {
-	Info containerd.Container
+	Info facts.Container
 	// Bundle is the path of the file that says so; where only containerd says so, what it was asked.
 	Bundle string
 }
@@ -85,7 +84,7 @@ func container(n *facts.Node, file string) (Container, error) {
 	if err != nil {
 		return Container{}, err
 	}
-	c, err := containerd.Describe(text)
+	c, err := facts.DescribeContainer(text)
 	if err != nil {
 		return Container{}, fmt.Errorf("read %s: %w", file, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/network/vf/link"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -20,13 +19,13 @@ const RunningFile = "kata-vfio/containerd.json"
 type runningKey struct{}
 
 type answer struct {
-	running *containerd.Running
+	running *facts.RunningContainerd
 	seen    facts.Fact
 }
 
 // Ask asks the containerd that serves a socket of the node. Command kata-vfio-audit has the one that does, so that nothing
 // else links containerd's client.
-type Ask func(ctx context.Context, fsys *sysfs.FS, socket string) (*containerd.Running, error)
+type Ask func(ctx context.Context, fsys *sysfs.FS, socket string) (*facts.RunningContainerd, error)
 
 // AskRunning asks the containerd that serves the node's kubelet, where the node is a running one and not a copy. It comes
 // before the first [Running]; without it that is answered by the copy's file. That containerd does not answer is kept as
@@ -59,7 +58,7 @@ func AskRunning(ctx context.Context, n *facts.Node, ask Ask) {
 
 // Running returns what the node's containerd says of itself; nil if it was not asked or does not answer, which the fact
 // says.
-func Running(n *facts.Node) (*containerd.Running, facts.Fact) {
+func Running(n *facts.Node) (*facts.RunningContainerd, facts.Fact) {
 	a := facts.Memo(n, runningKey{}, func() answer {
 		seen := n.Read(RunningFile)
 		if seen.Status == facts.Absent {
@@ -68,7 +67,7 @@ func Running(n *facts.Node) (*containerd.Running, facts.Fact) {
 		if !seen.OK() {
 			return answer{seen: seen}
 		}
-		r := &containerd.Running{}
+		r := &facts.RunningContainerd{}
 		if err := json.Unmarshal([]byte(seen.Value), r); err != nil {
 			seen.Status, seen.Err, seen.Value = facts.Broken, err.Error(), ""
 			return answer{seen: seen}

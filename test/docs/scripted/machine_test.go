@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kata-vfio/kata-vfio/pkg/containerd"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/test/board"
 	"github.com/kata-vfio/kata-vfio/test/docs"
@@ -218,7 +217,7 @@ func (m *machine) prepare(tenant, gpu string, others ...string) {
 		m.ClearMaster(m.Devices[other])
 	}
 	m.Give(tenant, "gpu", m.Devices[gpu])
-	m.AskedContainerd(func(*containerd.Running) {})
+	m.AskedContainerd(func(*facts.RunningContainerd) {})
 	m.Tree.Run(tenant)
 	m.Node.Put("run/kata-vfio/README", "")
 	if err := unix.Mknod(m.Path("run/kata-vfio/pod-resources.sock"), unix.S_IFSOCK|0o600, 0); err != nil {

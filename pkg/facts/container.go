@@ -1,4 +1,4 @@
-package containerd
+package facts
 
 import (
 	"encoding/json"
@@ -46,9 +46,9 @@ const (
 	initData         = "io.katacontainers.config.hypervisor.cc_init_data"
 )
 
-// Describe parses a container's OCI specification: a bundle's config.json, or containerd's copy. The caller sets ID and
+// DescribeContainer parses a container's OCI specification: a bundle's config.json, or containerd's copy. The caller sets ID and
 // PID.
-func Describe(spec []byte) (Container, error) {
+func DescribeContainer(spec []byte) (Container, error) {
 	var s specs.Spec
 	if err := json.Unmarshal(spec, &s); err != nil {
 		return Container{}, fmt.Errorf("parse an OCI specification: %w", err)

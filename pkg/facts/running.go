@@ -1,25 +1,25 @@
-// Package containerd describes a running containerd and its containers. Command kata-vfio-audit reads the description.
+package facts
+
+// RunningContainerd describes a running containerd. Command kata-vfio-audit asks it. Its JSON form is part of a node's copy: names are
+// added, never changed.
 //
 // A node's files show containerd's configuration after its next start. A running containerd shows the configuration in
 // use, and its containers in all namespaces, whether or not they belong to pods.
-package containerd
-
-// Running describes a running containerd. Its JSON form is part of a node's copy: names are added, never changed.
-type Running struct {
+type RunningContainerd struct {
 	// Socket is the socket's path on the node.
 	Socket string `json:"socket"`
 	// Version is the release, such as "v2.4.2".
 	Version string `json:"version"`
 	// Plugins are the plugins that it loaded or failed to load.
-	Plugins []Plugin `json:"plugins"`
+	Plugins []ContainerdPlugin `json:"plugins"`
 	// CRI is the configuration of its CRI plugin, or nil if there is none.
 	CRI *CRI `json:"cri,omitempty"`
 	// Containers are the containers with a process, in all namespaces, by namespace and ID.
 	Containers []Container `json:"containers"`
 }
 
-// Plugin is a plugin of containerd.
-type Plugin struct {
+// ContainerdPlugin is a plugin of containerd.
+type ContainerdPlugin struct {
 	// Type and ID identify it, such as "io.containerd.nri.v1" and "nri".
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -34,7 +34,7 @@ const (
 )
 
 // Has reports whether a plugin is loaded.
-func (r *Running) Has(kind, id string) bool {
+func (r *RunningContainerd) Has(kind, id string) bool {
 	for _, p := range r.Plugins {
 		if p.Type == kind && p.ID == id {
 			return p.Error == ""
@@ -44,21 +44,21 @@ func (r *Running) Has(kind, id string) bool {
 }
 
 // HasCRI reports whether it serves the kubelet.
-func (r *Running) HasCRI() bool { return r.Has(criPlugin, "cri") }
+func (r *RunningContainerd) HasCRI() bool { return r.Has(criPlugin, "cri") }
 
 // HasNRI reports whether NRI is loaded. NRI that its own section disables is loaded too.
-func (r *Running) HasNRI() bool { return r.Has(nriPlugin, "nri") }
+func (r *RunningContainerd) HasNRI() bool { return r.Has(nriPlugin, "nri") }
 
 // CRI is the configuration of the CRI plugin.
 type CRI struct {
 	// Handlers are the runtimes by handler name, as in a RuntimeClass.
-	Handlers map[string]Handler `json:"handlers"`
+	Handlers map[string]CRIHandler `json:"handlers"`
 	// CDIDirs are the directories of CDI specs.
 	CDIDirs []string `json:"cdiDirs"`
 }
 
-// Handler is one runtime of the CRI plugin.
-type Handler struct {
+// CRIHandler is one runtime of the CRI plugin.
+type CRIHandler struct {
 	// Type is the runtime_type, such as "io.containerd.kata.v2". Path is the shim's binary, if a setting names it.
 	Type string `json:"type"`
 	Path string `json:"path,omitempty"`
