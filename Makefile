@@ -180,7 +180,7 @@ MEMORY = $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$
 NOEXEC = $(shell awk '$$2 == "/dev/shm" && $$4 ~ /noexec/ {print "noexec"}' /proc/mounts)
 
 # What does one thing after the other thousands of times, and needs no race detector, which is five times slower: soak has it.
-ALONE := pkg/audit pkg/audit/archive pkg/audit/check pkg/audit/report pkg/bootstrap pkg/bootstrap/boot pkg/bootstrap/containers pkg/controller/twin pkg/ledger \
+ALONE := pkg/audit pkg/audit/archive pkg/audit/check pkg/audit/report pkg/bootstrap pkg/bootstrap/containers pkg/bootstrap/host pkg/controller/twin pkg/ledger \
 	cmd/kata-vfio-audit test/arch test/chart test/docs test/docs/scripted test/hosts
 # What has a line of its own.
 APART := 'EveryPoint|^TestSoak$$|^TestStaleWatcher$$'

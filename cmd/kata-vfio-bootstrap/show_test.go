@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -53,7 +53,7 @@ func TestPlanFitsTheTerminal(t *testing.T) {
 func TestNoticeIsFirst(t *testing.T) {
 	p := &bootstrap.Plan{
 		Notice: "Bootstrap changes nothing on Talos.", Facts: []state.Fact{{Part: "platform", Name: "system", Value: "Talos"}},
-		Talos: &boot.TalosConfig{Schematic: "customization: {}\n", MachineConfig: "machine:\n  udev:\n    rules:\n    - '" + strings.Repeat("x", 90) + "'\n"},
+		Talos: &host.TalosConfig{Schematic: "customization: {}\n", MachineConfig: "machine:\n  udev:\n    rules:\n    - '" + strings.Repeat("x", 90) + "'\n"},
 	}
 	for _, show := range []func(*printer, *bootstrap.Plan){printPlan, printVerify} {
 		out := &printer{width: 80}

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
@@ -16,7 +16,7 @@ func notice(out *printer, p *bootstrap.Plan) {
 }
 
 // talos prints what to apply to a node of Talos, each part to be copied as it is.
-func (p *printer) talos(c *boot.TalosConfig) {
+func (p *printer) talos(c *host.TalosConfig) {
 	if c == nil {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -57,7 +57,7 @@ func (j *judge) partsRead(checks []check.Check) []string {
 	}), s.snapshot, checks)
 	parts := []string{}
 	if j.outlook.IOMMU {
-		parts = append(parts, boot.Part) // the snapshot is another without it
+		parts = append(parts, host.KernelPart) // the snapshot is another without it
 	}
 	for _, f := range j.outlook.Files {
 		if read[f.Path] {
@@ -87,7 +87,7 @@ func (j *judge) change(part string) CandidateChange {
 			c.Files = append(c.Files, "/"+f.Path)
 		}
 	}
-	if part == boot.Part {
+	if part == host.KernelPart {
 		c.Arguments = j.outlook.Arguments
 	}
 	return c

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -30,7 +30,7 @@ type scenario struct {
 // devices, and whether interrupts are remapped. There are two scenarios then: in one, all this is as good as possible, in
 // the other, as bad. An answer that is the same in both is certain.
 func scenarios(o *bootstrap.Outlook, s *device.Snapshot, without []string) []scenario {
-	if !o.IOMMU || slices.Contains(without, boot.Part) {
+	if !o.IOMMU || slices.Contains(without, host.KernelPart) {
 		return []scenario{{s, overlay(o, without)}}
 	}
 	all := []scenario{{apart(s, o), overlay(o, without)}, {together(s, o), overlay(o, without)}}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -292,7 +292,7 @@ func (e *Engine) theirs(entry *Entry, found state.Found) (state.Image, error) {
 
 // withdrawn returns a changed file's content without bootstrap's additions.
 func (e *Engine) withdrawn(entry *Entry, found state.Found) ([]byte, error) {
-	if entry.Part != boot.Part || entry.Before.Kind != state.RegularFile || entry.After.Kind != state.RegularFile {
+	if entry.Part != host.KernelPart || entry.Before.Kind != state.RegularFile || entry.After.Kind != state.RegularFile {
 		return found.Content, nil
 	}
 	before, err := e.kept(entry.Before)
@@ -300,7 +300,7 @@ func (e *Engine) withdrawn(entry *Entry, found state.Found) ([]byte, error) {
 		return nil, err
 	}
 	after, err := e.kept(entry.After)
-	return []byte(boot.Withdraw(string(before), string(after), string(found.Content))), err
+	return []byte(host.Withdraw(string(before), string(after), string(found.Content))), err
 }
 
 // madeFor returns the directories above a path that were made for other files.

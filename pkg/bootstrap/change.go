@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -71,7 +71,7 @@ func (e *Engine) revertEntry(entry *Entry, found state.Found) (change, error) {
 // sharesEnvironment reports whether others wrote to GRUB's environment since bootstrap did. Their variables stay: the
 // version before bootstrap has a kernel as saved_entry that may be removed.
 func (e *Engine) sharesEnvironment(entry *Entry, found state.Found) bool {
-	return entry.Part == boot.Part && found.Kind == state.RegularFile && !found.Same(entry.After) && boot.IsEnvironment(string(found.Content))
+	return entry.Part == host.KernelPart && found.Kind == state.RegularFile && !found.Same(entry.After) && host.IsEnvironment(string(found.Content))
 }
 
 // withdrawnByOthers reports whether others removed bootstrap's arguments from GRUB's environment.
@@ -251,11 +251,11 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 // changed returns an edited boot loader file without bootstrap's arguments, or nil for any other file.
 func (t *pristine) changed(name string) ([]byte, error) {
 	entry := t.journal.entry(name)
-	if entry == nil || entry.Part != boot.Part {
+	if entry == nil || entry.Part != host.KernelPart {
 		return nil, nil
 	}
 	found, err := t.engine.Files.Look(name)
-	if err != nil || found.Kind != state.RegularFile || found.Same(entry.After) || boot.Marked(string(found.Content)) {
+	if err != nil || found.Kind != state.RegularFile || found.Same(entry.After) || host.Marked(string(found.Content)) {
 		return nil, err
 	}
 	return t.engine.withdrawn(entry, found)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -13,7 +13,7 @@ import (
 // copies returns the changes that remove bootstrap's arguments from entries of the boot loader that were made after apply:
 // a kernel's package copies the arguments of the running kernel, or those of an earlier entry.
 func (e *Engine) copies(j *Journal, result *Result) ([]change, error) {
-	l := &boot.Detect(e.Tree, e.Live).Loader
+	l := &host.Detect(e.Tree, e.Live).Loader
 	if l.Managed != nil {
 		return nil, nil
 	}
@@ -33,14 +33,14 @@ func (e *Engine) copies(j *Journal, result *Result) ([]change, error) {
 		if content == string(found.Content) {
 			continue
 		}
-		c := change{file: state.File{Part: boot.Part, Path: name, Why: copied, Then: []state.FollowUp{state.Reboot}}, back: true, was: found, to: found.Image, content: []byte(content)}
+		c := change{file: state.File{Part: host.KernelPart, Path: name, Why: copied, Then: []state.FollowUp{state.Reboot}}, back: true, was: found, to: found.Image, content: []byte(content)}
 		c.to.Sum = state.Sum(c.content)
 		if problem := e.obstacle(&c); problem != nil {
 			result.Kept = append(result.Kept, Kept{Path: name, Why: fmt.Sprintf("it has a copy of bootstrap's arguments, but %s; remove them yourself", problem.Text), Diff: c.diff()})
 			continue
 		}
 		changes = append(changes, c)
-		result.Changed = append(result.Changed, FilePlan{Path: name, Part: boot.Part, Why: copied, Status: Done, Action: "take back", Diff: c.diff()})
+		result.Changed = append(result.Changed, FilePlan{Path: name, Part: host.KernelPart, Why: copied, Status: Done, Action: "take back", Diff: c.diff()})
 	}
 	return changes, nil
 }
@@ -62,7 +62,7 @@ func (e *Engine) withoutArguments(j *Journal, text string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text = boot.Withdraw(string(before), string(after), text)
+		text = host.Withdraw(string(before), string(after), text)
 	}
 	return text, nil
 }

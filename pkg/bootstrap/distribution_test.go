@@ -4,13 +4,13 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 )
 
 // distribution has the relevant files of a distribution's node.
 type distribution struct {
 	name   string
-	loader boot.LoaderKind
+	loader host.LoaderKind
 	files  map[string]string
 }
 
@@ -90,43 +90,43 @@ func distributions() []distribution {
 		"etc/default/u-boot":     "## /etc/default/u-boot\n#U_BOOT_UPDATE=\"true\"\n", "boot/extlinux/extlinux.conf": "append root=/dev/sda1 ro quiet\n",
 	}
 	return []distribution{
-		{"Debian 12", boot.GRUB, debian("debian", "12", "", debianGrub, nil)},
-		{"Debian 13", boot.GRUB, debian("debian", "13", "", debianGrub, map[string]string{"usr/sbin/NetworkManager": ""})},
-		{"Debian 13, no line break at the end of grub's file", boot.GRUB, debian("debian", "13", "", strings.TrimSuffix(debianGrub, "\n"), nil)},
-		{"Debian 13, systemd-boot", boot.Entries, with(map[string]string{
+		{"Debian 12", host.GRUB, debian("debian", "12", "", debianGrub, nil)},
+		{"Debian 13", host.GRUB, debian("debian", "13", "", debianGrub, map[string]string{"usr/sbin/NetworkManager": ""})},
+		{"Debian 13, no line break at the end of grub's file", host.GRUB, debian("debian", "13", "", strings.TrimSuffix(debianGrub, "\n"), nil)},
+		{"Debian 13, systemd-boot", host.Entries, with(map[string]string{
 			"etc/os-release": osRelease("debian", "13", ""), "boot/efi/loader/entries/id-6.12.9-1.conf": entry, "usr/sbin/update-initramfs": "",
 			"boot/efi/loader/entries/memtest.conf": "title Memory test\nefi /memtest.efi\n",
 		})},
-		{"Ubuntu 22.04", boot.GRUB, debian("ubuntu", "22.04", "debian", debianGrub, cloud)},
-		{"Ubuntu 24.04", boot.GRUB, debian("ubuntu", "24.04", "debian", debianGrub, cloud)},
-		{"Ubuntu 26.04, dracut", boot.GRUB, debian("ubuntu", "26.04", "debian", debianGrub, map[string]string{"usr/bin/dracut": ""})},
-		{"RHEL 9", boot.GRUBEntries, with(map[string]string{
+		{"Ubuntu 22.04", host.GRUB, debian("ubuntu", "22.04", "debian", debianGrub, cloud)},
+		{"Ubuntu 24.04", host.GRUB, debian("ubuntu", "24.04", "debian", debianGrub, cloud)},
+		{"Ubuntu 26.04, dracut", host.GRUB, debian("ubuntu", "26.04", "debian", debianGrub, map[string]string{"usr/bin/dracut": ""})},
+		{"RHEL 9", host.GRUBEntries, with(map[string]string{
 			"etc/os-release": osRelease("rhel", "9.6", "fedora"), "etc/default/grub": rhelGrub, "usr/sbin/grub2-mkconfig": gnuMkconfig,
 			"usr/sbin/grubby": "", "usr/bin/dracut": "", "boot/grub2/grub.cfg": "blscfg\n", "usr/sbin/NetworkManager": "",
 			"boot/loader/entries/m-5.14.0.conf": entry, "boot/loader/entries/m-0-rescue.conf": entry,
 		})},
-		{"Fedora", boot.GRUBEntries, with(map[string]string{
+		{"Fedora", host.GRUBEntries, with(map[string]string{
 			"etc/os-release": osRelease("fedora", "44", ""), "etc/default/grub": rhelGrub, "usr/bin/grub2-mkconfig": gnuMkconfig,
 			"usr/bin/dracut": "", "boot/grub2/grub.cfg": "blscfg\n", "usr/lib/systemd/systemd-networkd": "",
 			"boot/loader/entries/m-6.12.conf": entry, "etc/kernel/cmdline": "root=/dev/sda1 ro\n",
 		})},
-		{"openSUSE", boot.GRUB, with(map[string]string{
+		{"openSUSE", host.GRUB, with(map[string]string{
 			"etc/os-release": osRelease("opensuse-leap", "16.0", "suse opensuse"), "etc/default/grub": debianGrub, "usr/sbin/grub2-mkconfig": gnuMkconfig,
 			"usr/bin/dracut": "", "boot/grub2/grub.cfg": "linux /vmlinuz root=/dev/sda1 ro  quiet\n",
 		})},
-		{"Flatcar", boot.Flatcar, with(map[string]string{
+		{"Flatcar", host.Flatcar, with(map[string]string{
 			"etc/os-release": osRelease("flatcar", "4081.2.0", "coreos"), "oem/grub.cfg": "set oem_id=\"qemu\"\nset linux_append=\"\"\n",
 			"usr/lib/systemd/systemd-networkd": "",
 		})},
-		{"Debian 13 on arm64, u-boot-menu", boot.UBootMenu, with(uBoot)},
-		{"Debian 11 on arm64, u-boot-menu", boot.UBootMenu, with(uBoot, map[string]string{
+		{"Debian 13 on arm64, u-boot-menu", host.UBootMenu, with(uBoot)},
+		{"Debian 11 on arm64, u-boot-menu", host.UBootMenu, with(uBoot, map[string]string{
 			"usr/sbin/u-boot-update": "#!/bin/sh\n. /etc/default/u-boot\n", "etc/default/u-boot": "U_BOOT_PARAMETERS=\"ro console=ttyS0\"\n",
 			"boot/extlinux/extlinux.conf": "append root=/dev/sda1 ro console=ttyS0\n",
 		})},
-		{"Debian 13 on arm64, u-boot-menu by kernel/cmdline", boot.UBootMenu, with(uBoot, map[string]string{
+		{"Debian 13 on arm64, u-boot-menu by kernel/cmdline", host.UBootMenu, with(uBoot, map[string]string{
 			"etc/kernel/cmdline": "ro console=ttyS0\n", "boot/extlinux/extlinux.conf": "append root=/dev/sda1 ro console=ttyS0\n",
 		})},
-		{"extlinux", boot.Extlinux, with(map[string]string{
+		{"extlinux", host.Extlinux, with(map[string]string{
 			"etc/os-release": osRelease("other", "1", ""), "boot/extlinux/extlinux.conf": "LABEL l0\n\tlinux /vmlinuz\n\tappend root=/dev/sda1 ro\nLABEL l1\n\tlinux /old\n\tAPPEND root=/dev/sda1 single\n",
 		})},
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
@@ -49,20 +48,20 @@ type Runner interface {
 
 // Part returns what one concern, such as the container runtime, requires of a node. It
 // only reads. The tree shows the node without bootstrap's own changes.
-type Part func(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (state.Wanted, error)
+type Part func(tree state.Tree, b *blueprint.Blueprint, p *host.Platform) (state.Wanted, error)
 
 // Parts returns all parts.
 func Parts() []Part {
-	certain := func(part func(state.Tree, *blueprint.Blueprint, *boot.Platform) state.Wanted) Part {
-		return func(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (state.Wanted, error) {
+	certain := func(part func(state.Tree, *blueprint.Blueprint, *host.Platform) state.Wanted) Part {
+		return func(tree state.Tree, b *blueprint.Blueprint, p *host.Platform) (state.Wanted, error) {
 			return part(tree, b, p), nil
 		}
 	}
-	return []Part{certain(host.Wanted), certain(boot.Wanted), containerRuntimes}
+	return []Part{certain(host.Wanted), certain(host.LoaderWanted), containerRuntimes}
 }
 
 // containerRuntimes is package containers' part.
-func containerRuntimes(tree state.Tree, b *blueprint.Blueprint, _ *boot.Platform) (state.Wanted, error) {
+func containerRuntimes(tree state.Tree, b *blueprint.Blueprint, _ *host.Platform) (state.Wanted, error) {
 	return containers.Wanted(tree, b.Containers)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 )
 
-// host is a node as people have it, with their blueprint and bootstrap's expected answer.
-type host struct {
+// reportedHost is a node as people have it, with their blueprint and bootstrap's expected answer.
+type reportedHost struct {
 	name  string
 	files map[string]string
 	image bool
@@ -55,7 +55,7 @@ func told(p *bootstrap.Plan, refused error) string {
 	return b.String()
 }
 
-func (h *host) run(t *testing.T) {
+func (h *reportedHost) run(t *testing.T) {
 	n := newNode(t, h.files)
 	n.image = h.image
 	b := parse(t, "containers: {runtime: None}\n"+h.fields)
@@ -86,7 +86,7 @@ func (h *host) run(t *testing.T) {
 }
 
 func TestNodesAsPeopleHaveThem(t *testing.T) {
-	for _, group := range [][]host{managedHosts(), loaderHosts(), nextBootHosts(), initramfsHosts(), firmwareHosts(), moduleHosts(), vfHosts()} {
+	for _, group := range [][]reportedHost{managedHosts(), loaderHosts(), nextBootHosts(), initramfsHosts(), firmwareHosts(), moduleHosts(), vfHosts()} {
 		for _, h := range group {
 			t.Run(h.name, h.run)
 		}
@@ -94,7 +94,7 @@ func TestNodesAsPeopleHaveThem(t *testing.T) {
 }
 
 // managedHosts are nodes whose own tool sets the kernel's arguments: it is named, and its files are left alone.
-func managedHosts() []host {
+func managedHosts() []reportedHost {
 	harvester := map[string]string{
 		"etc/default/grub": debianGrub, "usr/sbin/grub2-mkconfig": gnuMkconfig, "usr/bin/dracut": "", "oem/harvester.config": "os: {}\n", "oem/grubenv": "# GRUB Environment Block\n",
 		"etc/cos/bootargs.cfg": "set kernelcmd=\"root=LABEL=$label cos-img/filename=$img intel_iommu=on iommu=pt\"\n",
@@ -115,7 +115,7 @@ func managedHosts() []host {
 		"etc/kernelstub/configuration": "{}\n", "boot/efi/loader/entries/Pop_OS-current.conf": entry, "usr/sbin/update-initramfs": "", "usr/share/initramfs-tools/hook-functions": "",
 	}
 	noFiles := []string{"/etc/modprobe.d/50-kata-vfio.conf create", "/etc/default/grub change", "conf change"}
-	return []host{
+	return []reportedHost{
 		{name: "Talos", files: bare("talos", "Talos (v1.13)", nil), refused: true, never: noFiles, want: []string{"Bootstrap changes nothing on Talos", "extraKernelArgs: # where GRUB starts the node without grubUseUKICmdline\n    - intel_iommu=on\n", "bootstrap writes no files"}},
 		{name: "Talos with all arguments", files: bare("talos", "Talos (v1.13)", map[string]string{"proc/cmdline": "ro intel_iommu=on iommu=nopt\n"}), never: append(noFiles, "with GRUB in its machine config"), want: []string{"udev:\n    rules:\n    - 'ACTION"}},
 		{name: "Bottlerocket", files: bare("bottlerocket", "Bottlerocket OS 1.39.0", nil), refused: true, never: noFiles, want: []string{"Kernel part only: bootstrap changes nothing on Bottlerocket", "[settings.boot.kernel-parameters]\n\"intel_iommu\" = [\"on\"]\n\"iommu\" = [\"nopt\"]\n"}},
@@ -165,7 +165,7 @@ func withoutFile(files map[string]string, prefix string) map[string]string {
 const systemdBoot = "\x06\x00\x00\x00systemd-boot 257"
 
 // loaderHosts are nodes whose boot loader bootstrap configures.
-func loaderHosts() []host {
+func loaderHosts() []reportedHost {
 	const loaderInfo = "sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 	proxmox := debian("debian", "12", "", debianGrub, map[string]string{
 		"etc/kernel/cmdline": "root=ZFS=rpool/ROOT/pve-1 boot=zfs\n", "etc/kernel/proxmox-boot-uuids": "0000-0001\n0000-0002\n", "usr/sbin/proxmox-boot-tool": "", "proc/cmdline": "root=ZFS=rpool/ROOT/pve-1\n",
@@ -176,7 +176,7 @@ func loaderHosts() []host {
 	armbian := bare("debian", "Armbian 24.8", map[string]string{
 		"usr/bin/env": arm64, "boot/armbianEnv.txt": "verbosity=1\nextraargs=apparmor=1\n", "boot/boot.scr": "", "usr/sbin/update-initramfs": "", "sys/firmware/acpi/tables/DMAR": "",
 	})
-	return []host{
+	return []reportedHost{
 		{name: "openSUSE MicroOS by sdbootutil", files: bare("opensuse-microos", "openSUSE MicroOS", map[string]string{
 			"usr/bin/dracut": "", "usr/sbin/transactional-update": "", "usr/bin/sdbootutil": "", "etc/kernel/cmdline": "root=UUID=0 quiet\n", "boot/efi/loader/entries/opensuse-1.conf": entry,
 		}), want: []string{"+root=UUID=0 quiet intel_iommu=on iommu=nopt", "step BootConfig: /usr/bin/sdbootutil update-all-entries"}, never: []string{"/boot/efi/loader/entries/opensuse-1.conf change"}},
@@ -210,14 +210,14 @@ func loaderHosts() []host {
 }
 
 // initramfsHosts are nodes with early binding.
-func initramfsHosts() []host {
+func initramfsHosts() []reportedHost {
 	const early = "kernel: {earlyBinding: true}\nvfio: {keepOff: ['0000:2e:00.0']}\n"
 	arch := map[string]string{"boot/loader/entries/arch.conf": entry}
 	mkinitcpio := with(arch, map[string]string{
 		"usr/bin/mkinitcpio": "#!/bin/bash\n_d_config=\"${_f_config}.d\"\n", "etc/mkinitcpio.conf": "MODULES=()\nHOOKS=(base udev autodetect modconf block filesystems)\n",
 		"etc/mkinitcpio.d/linux.preset": "#ALL_config=\"/etc/mkinitcpio.conf\"\nPRESETS=('default')\n",
 	})
-	return []host{
+	return []reportedHost{
 		{name: "initramfs-tools", files: debian("debian", "13", "", debianGrub, map[string]string{"usr/share/initramfs-tools/hook-functions": "", "usr/bin/dracut": ""}), image: true, fields: early, want: []string{"/etc/initramfs-tools/hooks/kata-vfio create", "update-initramfs -u -k all"}, never: []string{"dracut.conf.d"}},
 		{name: "dracut with a program update-initramfs", files: debian("ubuntu", "26.04", "debian", debianGrub, map[string]string{"usr/bin/dracut": ""}), image: true, fields: early, want: []string{"/etc/dracut.conf.d/50-kata-vfio.conf create", "dracut --regenerate-all --force"}, never: []string{"initramfs-tools/hooks", "update-initramfs -u"}},
 		{name: "mkinitcpio", files: bare("arch", "Arch Linux", mkinitcpio), image: true, fields: early, want: []string{"/etc/mkinitcpio.conf.d/zz-kata-vfio.conf create", "+MODULES+=(vfio_pci)", "/etc/udev/rules.d/10-kata-vfio.rules", "mkinitcpio -P"}, never: []string{"update-initramfs -u"}},
@@ -231,12 +231,12 @@ func initramfsHosts() []host {
 }
 
 // nextBootHosts are nodes with arguments in places that are easy to miss.
-func nextBootHosts() []host {
+func nextBootHosts() []reportedHost {
 	rhel := files("RHEL 9")
 	grub := func(name, content string) map[string]string {
 		return debian("debian", "12", "", debianGrub, map[string]string{name: content, "proc/cmdline": "ro quiet\n"})
 	}
-	return []host{
+	return []reportedHost{
 		{name: "a later fragment that replaces the variable", files: grub("etc/default/grub.d/60-x.cfg", "GRUB_CMDLINE_LINUX=\"net.ifnames=0\"\n"), want: []string{"/etc/default/grub.d/zz-kata-vfio.cfg create"}, never: []string{"60-x.cfg line"}},
 		{name: "a fragment after bootstrap's that replaces the variable", files: grub("etc/default/grub.d/zzz.cfg", "\nGRUB_CMDLINE_LINUX=\"net.ifnames=0\"\n"), refused: true, want: []string{"/etc/default/grub.d/zzz.cfg line 2 sets GRUB_CMDLINE_LINUX after /etc/default/grub.d/zz-kata-vfio.cfg does, without intel_iommu=on iommu=nopt"}},
 		{name: "a fragment after bootstrap's that appends", files: grub("etc/default/grub.d/zzz.cfg", "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX net.ifnames=0\"\n"), never: []string{"zzz.cfg line"}},
@@ -258,7 +258,7 @@ func iort(kinds ...byte) string {
 }
 
 // firmwareHosts are running nodes whose kernel drives no IOMMU.
-func firmwareHosts() []host {
+func firmwareHosts() []reportedHost {
 	const tables = "sys/firmware/acpi/tables/"
 	node := func(more map[string]string) map[string]string {
 		all := withoutFile(withoutFile(debian("debian", "12", "", debianGrub, map[string]string{"proc/cmdline": "ro quiet\n"}), "sys/class/iommu/"), tables)
@@ -272,7 +272,7 @@ func firmwareHosts() []host {
 		return node(map[string]string{tables + "IORT": table, "usr/bin/env": arm64, "usr/lib/systemd/systemd": arm64, "proc/cpuinfo": "Features\t: fp asimd\n"})
 	}
 	const firmwareSetup = "in the firmware setup"
-	return []host{
+	return []reportedHost{
 		{name: "no table", files: node(none), refused: true, want: []string{"the firmware describes no IOMMU", "Intel VT for Directed I/O"}},
 		{name: "AMD's IOMMU is described, not used", files: node(map[string]string{tables + "IVRS": "IVRS" + strings.Repeat("\x00", 60), "proc/cpuinfo": "flags\t\t: fpu svm\n"}), want: []string{"(ACPI table IVRS), but the kernel uses none", "AMD-Vi"}},
 		{name: "Intel's IOMMU is described, not switched on yet", files: node(map[string]string{tables + "DMAR": kernel()[tables+"DMAR"]}), never: []string{"uses none", "virtual machine"}},
@@ -292,11 +292,11 @@ func firmwareHosts() []host {
 }
 
 // moduleHosts are nodes whose files bind functions by ID, or run a command when vfio-pci is loaded.
-func moduleHosts() []host {
+func moduleHosts() []reportedHost {
 	node := func(name, content string) map[string]string {
 		return debian("debian", "12", "", debianGrub, map[string]string{name: content, "proc/cmdline": "ro quiet\n"})
 	}
-	return []host{
+	return []reportedHost{
 		{name: "IDs of vfio-pci in initramfs-tools' modules", files: node("etc/initramfs-tools/modules", "# List\nvfio\nvfio_pci ids=10de:2204,10de:1aef\n"), refused: true, want: []string{"/etc/initramfs-tools/modules line 3: vfio-pci binds every function with these IDs", "remove the line: vfio_pci ids="}},
 		{name: "modules without options in initramfs-tools' modules", files: node("etc/initramfs-tools/modules", "vfio\nvfio_pci\n"), never: []string{"initramfs-tools/modules"}},
 		{name: "a command in place of vfio-pci", files: node("etc/modprobe.d/vfio.conf", "install vfio-pci /usr/local/bin/override.sh\n"), refused: true, want: []string{"/etc/modprobe.d/vfio.conf line 1: it runs a command whenever vfio_pci is loaded"}},
@@ -305,12 +305,12 @@ func moduleHosts() []host {
 }
 
 // vfHosts are nodes on which other programs set numbers of VFs.
-func vfHosts() []host {
+func vfHosts() []reportedHost {
 	const fields = "virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n"
 	node := func(name, content string) map[string]string {
 		return debian("debian", "12", "", debianGrub, map[string]string{name: content})
 	}
-	all := []host{{
+	all := []reportedHost{{
 		name: "a udev rule for the VFs of another PF", image: true, fields: fields, never: []string{"also sets a number of VFs"},
 		files: node("etc/udev/rules.d/99-vfs.rules", "ACTION==\"add\", KERNELS==\"0000:af:00.0\", ATTR{device/sriov_numvfs}=\"4\"\n"),
 	}}
@@ -324,7 +324,7 @@ func vfHosts() []host {
 		"NetworkManager": {"etc/NetworkManager/system-connections/ens1.nmconnection", "[sriov]\ntotal-vfs=4\n", "2"},
 		"a driver":       {"etc/modprobe.d/ixgbe.conf", "options ixgbe max_vfs=4\n", "1"},
 	} {
-		all = append(all, host{name: "VFs also set by " + name, image: true, fields: fields, files: node(c.file, c.content), want: []string{"/" + c.file + " line " + c.line + " also sets a number of VFs"}})
+		all = append(all, reportedHost{name: "VFs also set by " + name, image: true, fields: fields, files: node(c.file, c.content), want: []string{"/" + c.file + " line " + c.line + " also sets a number of VFs"}})
 	}
 	return all
 }

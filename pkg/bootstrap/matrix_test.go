@@ -10,7 +10,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -117,7 +117,7 @@ func (n *node) done(command string, r *bootstrap.Result) {
 // disk, reboot pending". It does not read Flatcar's file.
 func (n *node) auditSees(d *distribution) {
 	n.t.Helper()
-	if d.loader == boot.Flatcar {
+	if d.loader == host.Flatcar {
 		return
 	}
 	tree, err := sysfs.Open(n.root)

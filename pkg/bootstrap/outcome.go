@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -28,7 +28,7 @@ type Plan struct {
 	// Notice says how far bootstrap goes on a system that keeps none of its files. It is empty for others.
 	Notice string `json:"notice,omitempty"`
 	// Talos is what to apply to a node of that system.
-	Talos *boot.TalosConfig `json:"talos,omitempty"`
+	Talos *host.TalosConfig `json:"talos,omitempty"`
 	// Applied is the time of the last apply.
 	Applied time.Time `json:"applied,omitzero"`
 	// Unfinished: a process ended in the middle of its changes. The next apply or revert completes or undoes them.
@@ -50,7 +50,7 @@ type Plan struct {
 	// awaits are the keys of missing settings that only a boot can set.
 	awaits   []string
 	changes  []change
-	platform *boot.Platform
+	platform *host.Platform
 	// passthrough: the blueprint lets the kernel's own devices bypass the IOMMU.
 	passthrough bool
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -37,13 +36,13 @@ func (e *Engine) plan(ctx context.Context, b *blueprint.Blueprint, j *Journal) (
 	tree := &pristine{e.Tree, e, j}
 	p := &Plan{
 		Root: e.Root, Blueprint: b.Name, Applied: j.Applied, Files: []FilePlan{}, Settings: []SettingPlan{},
-		platform: boot.Detect(tree, e.Live), passthrough: b.Kernel.IOMMU == blueprint.IOMMUPassthrough,
+		platform: host.Detect(tree, e.Live), passthrough: b.Kernel.IOMMU == blueprint.IOMMUPassthrough,
 	}
 	wanted, err := e.wanted(ctx, tree, b, p.platform)
 	if err != nil {
 		return nil, err
 	}
-	p.writeNothing(&wanted, boot.Arguments(b, p.platform))
+	p.writeNothing(&wanted, host.Arguments(b, p.platform))
 	lacking, loadable := host.Modules(wanted.Modules, p.platform)
 	p.Facts = slices.Concat(p.platform.Facts(), wanted.Facts, loadable)
 	if e.Chart != "" {
@@ -72,7 +71,7 @@ func (e *Engine) plan(ctx context.Context, b *blueprint.Blueprint, j *Journal) (
 }
 
 // wanted joins the requirements of the parts.
-func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (state.Wanted, error) {
+func (e *Engine) wanted(ctx context.Context, tree state.Tree, b *blueprint.Blueprint, p *host.Platform) (state.Wanted, error) {
 	var all state.Wanted
 	b, inUse := e.keepInUse(ctx, b)
 	b, all.Problems = host.PlaceHugePages(tree, b, p)
@@ -106,7 +105,7 @@ func (e *Engine) planFile(p *Plan, j *Journal, f state.File) error {
 	c := newChange(f, found)
 	plan := FilePlan{Path: f.Path, Part: f.Part, Why: f.Why, Status: Right, Drift: e.drifted(j.entry(f.Path), found)}
 	// A boot loader file may have the words in another order, as the distribution's tools write them (see asWritten).
-	asWanted := !c.needed() || j.entry(f.Path) != nil && f.Part == boot.Part && boot.Says(string(found.Content), string(c.content))
+	asWanted := !c.needed() || j.entry(f.Path) != nil && f.Part == host.KernelPart && host.Says(string(found.Content), string(c.content))
 	if !asWanted {
 		plan.Status, plan.Action, plan.Diff = ToDo, c.action(), c.diff()
 		if err := e.admit(p, &c); err != nil {
@@ -166,11 +165,11 @@ func (e *Engine) asWritten(entry *Entry, found state.Found) bool {
 	if found.Same(entry.After) {
 		return true
 	}
-	if entry.Part != boot.Part || entry.After.Kind != state.RegularFile || found.Kind != state.RegularFile {
+	if entry.Part != host.KernelPart || entry.After.Kind != state.RegularFile || found.Kind != state.RegularFile {
 		return false
 	}
 	written, err := e.kept(entry.After)
-	return err == nil && (boot.Says(string(found.Content), string(written)) || boot.Holds(string(found.Content), string(written)))
+	return err == nil && (host.Says(string(found.Content), string(written)) || host.Holds(string(found.Content), string(written)))
 }
 
 // drifted returns how a file of bootstrap was changed since it was written, or nil.
@@ -272,7 +271,7 @@ func (e *Engine) planBoot(p *Plan, j *Journal) {
 	}
 	if len(words) > 0 {
 		p.Problems = append(p.Problems, state.Problem{
-			Part: boot.Part, Code: rule.RebootWithoutEffect, Path: kernelargs.Running,
+			Part: host.KernelPart, Code: rule.RebootWithoutEffect, Path: kernelargs.Running,
 			Text: fmt.Sprintf("the node was rebooted after apply, but its kernel was started without %s", strings.Join(words, " ")),
 			Fix: fmt.Sprintf("bootstrap configured %s. Find out what really starts the node (another boot loader, network boot, a hypervisor, "+
 				"a unified kernel image), add the arguments there, and reboot", p.platform.Loader.Kind),

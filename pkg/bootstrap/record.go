@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
@@ -184,7 +184,7 @@ func (e *Engine) Status() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Steps = e.steps(boot.Detect(&pristine{e.Tree, e, settled}, e.Live), j.Pending, nil)
+	r.Steps = e.steps(host.Detect(&pristine{e.Tree, e, settled}, e.Live), j.Pending, nil)
 	for i := range settled.Entries {
 		entry := &settled.Entries[i]
 		file := FileReport{Path: entry.Path, Part: entry.Part, Why: entry.Why, At: entry.At, Was: entry.Before.Kind}

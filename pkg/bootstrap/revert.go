@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
 
@@ -63,7 +63,7 @@ func (e *Engine) revert(ctx context.Context, j *Journal, paths []string) (*Resul
 			after.Applied, after.Blueprint = time.Time{}, ""
 		}
 	}
-	p := boot.Detect(&pristine{e.Tree, e, j}, e.Live)
+	p := host.Detect(&pristine{e.Tree, e, j}, e.Live)
 	result.Steps = e.steps(p, after.Pending, changes)
 	result.Reboot = e.Live && slices.ContainsFunc(changes, func(c change) bool { return slices.Contains(c.file.Then, state.Reboot) })
 	if after, err = e.commit(ctx, &work{before: j, after: after, changes: changes, settings: result.Settings, forgets: all}); err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
@@ -89,7 +89,7 @@ func follow(pending []state.FollowUp, c *change) []state.FollowUp {
 func ofImage(f state.FollowUp) bool { return f == state.BootConfig || f == state.Initramfs }
 
 // steps returns the steps for the changes and the pending follow-ups, in order.
-func (e *Engine) steps(p *boot.Platform, pending []state.FollowUp, changes []change) []Step {
+func (e *Engine) steps(p *host.Platform, pending []state.FollowUp, changes []change) []Step {
 	due := pending
 	for i := range changes {
 		due = follow(due, &changes[i])
@@ -117,7 +117,7 @@ func (e *Engine) steps(p *boot.Platform, pending []state.FollowUp, changes []cha
 }
 
 // missingTool describes the tool that a follow-up needs if bootstrap knows no command for it on this node.
-func missingTool(f state.FollowUp, p *boot.Platform) string {
+func missingTool(f state.FollowUp, p *host.Platform) string {
 	switch {
 	case f == state.BootConfig && p.Loader.Generated():
 		return "the tool that generates the boot loader's configuration (update-grub, grub2-mkconfig), which is not installed"
@@ -128,7 +128,7 @@ func missingTool(f state.FollowUp, p *boot.Platform) string {
 }
 
 // commands returns the commands of a follow-up on this node, or none if nothing has to run.
-func (e *Engine) commands(f state.FollowUp, p *boot.Platform) [][]string {
+func (e *Engine) commands(f state.FollowUp, p *host.Platform) [][]string {
 	if ofSystemd := slices.Contains([]state.FollowUp{
 		state.UnitsReload, state.NetworkReload, state.SocketStart, state.SocketStop, state.ContainerdRestart, state.CRIORestart,
 	}, f); ofSystemd && !p.SystemdRuns || f == state.UdevReload && !p.UdevRuns {
@@ -174,7 +174,7 @@ func (e *Engine) restart(r blueprint.Runtime) [][]string {
 
 // bootConfig returns the command that generates the loader's configuration, or none. In an image, the tool of a loader
 // that was found before does not help another loader.
-func bootConfig(l *boot.Loader) [][]string {
+func bootConfig(l *host.Loader) [][]string {
 	if !l.Generated() || l.Tool == "" {
 		return nil
 	}
@@ -182,18 +182,18 @@ func bootConfig(l *boot.Loader) [][]string {
 }
 
 // initramfs returns the commands that generate the initial RAM file systems, or none if the tool is not known.
-func initramfs(tool boot.Initramfs) [][]string {
-	return map[boot.Initramfs][][]string{
-		boot.UpdateInitramfs: {{"update-initramfs", "-u", "-k", "all"}},
-		boot.Dracut:          {{"dracut", "--regenerate-all", "--force"}},
+func initramfs(tool host.Initramfs) [][]string {
+	return map[host.Initramfs][][]string{
+		host.UpdateInitramfs: {{"update-initramfs", "-u", "-k", "all"}},
+		host.Dracut:          {{"dracut", "--regenerate-all", "--force"}},
 		// --continue: in the snapshot that has the boot loader's new configuration.
-		boot.TransactionalDracut: {{"transactional-update", "--non-interactive", "--continue", "initrd"}},
-		boot.Mkinitcpio:          {{"mkinitcpio", "-P"}},
-		boot.Booster:             {{"/usr/lib/booster/regenerate_images"}},
+		host.TransactionalDracut: {{"transactional-update", "--non-interactive", "--continue", "initrd"}},
+		host.Mkinitcpio:          {{"mkinitcpio", "-P"}},
+		host.Booster:             {{"/usr/lib/booster/regenerate_images"}},
 	}[tool]
 }
 
-func modprobe(p *boot.Platform) [][]string {
+func modprobe(p *host.Platform) [][]string {
 	argv := []string{"modprobe", "-a", "vfio_pci"}
 	for _, name := range []string{"vfio_iommu_type1", "iommufd"} {
 		// modprobe fails for a module that the kernel does not have. A built-in one needs no loading.

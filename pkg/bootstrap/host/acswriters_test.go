@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 )
 
@@ -58,7 +57,7 @@ func TestCommandsAtTheStartThatUndoIsolationAreNamed(t *testing.T) {
 		"a program that is not a script": {enabled(tree{unit: run, script: "\x7fELF " + off}), false, ""},
 	} {
 		var said []string
-		for _, p := range host.Wanted(c.files, blueprint.Default(), &boot.Platform{Systemd: true}).Problems {
+		for _, p := range host.Wanted(c.files, blueprint.Default(), &host.Platform{Systemd: true}).Problems {
 			said = append(said, fmt.Sprintf("%t %s; %s", p.Fatal, p.Text, p.Fix))
 		}
 		all := strings.Join(said, "\n")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
@@ -32,7 +31,7 @@ func activated(files tree) state.Wanted {
 	maps.Copy(tr, files)
 	b := blueprint.Default()
 	b.Fabric = blueprint.Fabric{Partitions: true, Activate: []int{0, 7}}
-	return host.Wanted(tr, b, &boot.Platform{Systemd: true})
+	return host.Wanted(tr, b, &host.Platform{Systemd: true})
 }
 
 // TestPartitionsAreActivatedAtBoot: the unit makes a call that kata-vfio-fabric takes, and has an instance for each partition.
@@ -121,7 +120,7 @@ func TestPartitionsAreActivatedByOne(t *testing.T) {
 	}
 	b := blueprint.Default()
 	b.Fabric = blueprint.Fabric{Partitions: true, Activate: []int{0}}
-	w := host.Wanted(tree{managerConfig: vendorConfig}, b, &boot.Platform{Systemd: true})
+	w := host.Wanted(tree{managerConfig: vendorConfig}, b, &host.Platform{Systemd: true})
 	if len(w.Problems) != 1 || w.Problems[0].Code != rule.FabricProgramMissing || w.Problems[0].Fatal {
 		t.Errorf("without the program: got %+v, want a warning %s", w.Problems, rule.FabricProgramMissing)
 	}

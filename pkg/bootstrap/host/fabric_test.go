@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -31,7 +30,7 @@ LOG_LEVEL=4`
 func fabricWanted(tr tree) state.Wanted {
 	b := blueprint.Default()
 	b.Fabric.Partitions = true
-	return host.Wanted(tr, b, &boot.Platform{Systemd: true})
+	return host.Wanted(tr, b, &host.Platform{Systemd: true})
 }
 
 // TestFabricManagerIsConfigured: keys get their values, and the rest of the vendor's file stays as it is.
@@ -75,7 +74,7 @@ func fabricFile(t *testing.T, w state.Wanted, name string) string {
 
 // TestFabricManagerIsLeftAlone without the blueprint's word, and refused where it is not installed.
 func TestFabricManagerIsLeftAlone(t *testing.T) {
-	for _, file := range host.Wanted(tree{managerConfig: vendorConfig}, blueprint.Default(), &boot.Platform{Systemd: true}).Files {
+	for _, file := range host.Wanted(tree{managerConfig: vendorConfig}, blueprint.Default(), &host.Platform{Systemd: true}).Files {
 		if file.Part == "fabric" {
 			t.Errorf("without the blueprint's word: wants %s", file.Path)
 		}

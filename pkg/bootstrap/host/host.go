@@ -1,6 +1,9 @@
-// Package host has the requirements on a node besides the kernel's command line: modules and their options, udev rules,
+// Package host has the requirements on a node: the kernel's command line, modules and their options, udev rules,
 // huge pages, locked memory, and network managers that leave VFs alone. Before bootstrap changes anything, the package
 // reports faults that no file can fix.
+//
+// [Detect] determines what kind of node it is: its system, firmware, boot loader and their tools. It only reads files, so it
+// returns the same for a running node and for an image on disk.
 package host
 
 import (
@@ -13,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/containers"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -24,8 +26,8 @@ import (
 // header begins each file of bootstrap.
 const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
-// Wanted returns the required files and settings of the node.
-func Wanted(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) state.Wanted {
+// Wanted returns the required files and settings of the node besides those of its boot loader, which [LoaderWanted] returns.
+func Wanted(tree state.Tree, b *blueprint.Blueprint, p *Platform) state.Wanted {
 	n := &node{tree: tree, blueprint: b, platform: p}
 	n.preflight()
 	n.startedCommands()
@@ -47,7 +49,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) state.Wan
 type node struct {
 	tree      state.Tree
 	blueprint *blueprint.Blueprint
-	platform  *boot.Platform
+	platform  *Platform
 	wanted    state.Wanted
 }
 
@@ -147,7 +149,7 @@ func (n *node) network() {
 
 const hugePagesPart = "hugePages"
 
-// hugePages reserves pages of 2 MiB at boot and now. Pages of 1 GiB come from the kernel's command line (package boot)
+// hugePages reserves pages of 2 MiB at boot and now. Pages of 1 GiB come from the kernel's command line (boot.go)
 // and are only verified here. sysctl supports neither sizes nor NUMA nodes: it sets pages of the default size on all
 // nodes, and tmpfiles.d(5) sets the others.
 func (n *node) hugePages() {

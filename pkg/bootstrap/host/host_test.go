@@ -16,7 +16,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -62,9 +61,9 @@ func TestFilesSayWhatTheBlueprintAsksFor(t *testing.T) {
 	b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage2Mi, Count: 4, Node: new(0)}, {Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)}}
 	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "ens1", Count: new(8)}, {PF: "0000:5f:00.0", Count: new(4), EswitchMode: v1alpha1.EswitchSwitchdev}}
 	b.Containers.Runtime = blueprint.RuntimeCRIO
-	p := &boot.Platform{
-		Systemd: true, Networkd: true, Initramfs: boot.Dracut,
-		Modules: map[string]boot.Module{"vfio_pci": {Loadable: true}, "vfio_iommu_type1": {BuiltIn: true}, "iommufd": {}},
+	p := &host.Platform{
+		Systemd: true, Networkd: true, Initramfs: host.Dracut,
+		Modules: map[string]host.Module{"vfio_pci": {Loadable: true}, "vfio_iommu_type1": {BuiltIn: true}, "iommufd": {}},
 	}
 	w := host.Wanted(tree{"sys/class/net/ens1/device/uevent": "DRIVER=ice\nPCI_SLOT_NAME=0000:5e:00.0\n"}, b, p)
 	if len(w.Problems)+len(w.Settings) > 0 {
@@ -105,7 +104,7 @@ func TestRunningNodeIsAskedForItsSettings(t *testing.T) {
 		"sys/bus/pci/devices/0000:3b:00.0/uevent": "DRIVER=nvidia\n", "sys/bus/pci/devices/0000:3b:00.0/driver_override": "(null)\n",
 		"sys/bus/pci/devices/0000:3c:00.0/uevent": "DRIVER=mlx5_vfio_pci\n", "sys/bus/pci/devices/0000:3c:00.0/driver_override": "mlx5_vfio_pci\n",
 		"sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs": "64\n", "sys/bus/pci/devices/0000:5e:00.0/uevent": "DRIVER=ice\n",
-	}, b, &boot.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
+	}, b, &host.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
 	var got []string
 	for _, s := range w.Settings {
 		if strings.HasPrefix(s.Path, "sys/bus/pci") {
@@ -136,7 +135,7 @@ func TestPinsAreHeldToFacts(t *testing.T) {
 	}
 	facts := []state.Fact{{Part: "containerd", Name: "version", Value: "1:2.3.0", Source: "/x"}, {Part: "kata", Name: "version", Value: "1:4.1.0"}, {Part: "CRI-O", Name: "version", Value: "unknown"}}
 	var got []string
-	for _, p := range host.Pins(b, &boot.Platform{Kernel: "6.12.9"}, facts) {
+	for _, p := range host.Pins(b, &host.Platform{Kernel: "6.12.9"}, facts) {
 		got = append(got, p.Text)
 	}
 	want := []string{"containerd is 1:2.3.0 (/x), but the blueprint requires 2.4.2", "the blueprint requires CRI-O 1.36 or newer, but no file shows the installed version"}
@@ -179,7 +178,7 @@ func TestModprobesFilesAreReadAsModprobeDoes(t *testing.T) {
 		"a value that is refused":     {tree{"etc/modprobe.d/a.conf": "options vfio_pci disable_denylist=2\n"}, "line 1: it sets disable_denylist"},
 		"another word for what it is": {tree{"etc/modprobe.d/a.conf": "options vfio_pci disable_denylist=Off\n"}, ""},
 	} {
-		w := host.Wanted(linked{c.of}, blueprint.Default(), &boot.Platform{Systemd: true})
+		w := host.Wanted(linked{c.of}, blueprint.Default(), &host.Platform{Systemd: true})
 		got := ""
 		for _, p := range w.Problems {
 			got += p.Text
@@ -203,7 +202,7 @@ func TestHostReportsMissingParts(t *testing.T) {
 		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0\n", "sys/devices/system/node/node0/meminfo": "Node 0\n",
 		"sys/bus/pci/devices/0000:5e:00.0/uevent": "DRIVER=ice\n",
 	}
-	p := &boot.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}, Cmdline: "hugepagesz=1G hugepages=4"}
+	p := &host.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}, Cmdline: "hugepagesz=1G hugepages=4"}
 	var got []string
 	for _, p := range host.Wanted(of, b, p).Problems {
 		got = append(got, fmt.Sprint(p.Fatal, " ", p.Text))
@@ -227,7 +226,7 @@ func TestHostReportsMissingParts(t *testing.T) {
 func TestEarlyBindingMakesTheInitramfsAnew(t *testing.T) {
 	b := blueprint.Default()
 	b.Kernel.EarlyBinding, b.VFIO.KeepOff = true, []pci.Address{{Bus: 0x3b}}
-	w := host.Wanted(tree{}, b, &boot.Platform{Systemd: true, Initramfs: boot.Dracut})
+	w := host.Wanted(tree{}, b, &host.Platform{Systemd: true, Initramfs: host.Dracut})
 	rebuilt := 0
 	for _, f := range w.Files {
 		if slices.Contains(f.Then, state.Initramfs) {
@@ -245,7 +244,7 @@ func TestEarlyBindingMakesTheInitramfsAnew(t *testing.T) {
 func TestInitramfsHookEndsWell(t *testing.T) {
 	b := blueprint.Default()
 	b.Kernel.EarlyBinding = true
-	w := host.Wanted(tree{}, b, &boot.Platform{Systemd: true, Initramfs: boot.UpdateInitramfs})
+	w := host.Wanted(tree{}, b, &host.Platform{Systemd: true, Initramfs: host.UpdateInitramfs})
 	hook := ""
 	for _, f := range w.Files {
 		if f.Path == "etc/initramfs-tools/hooks/kata-vfio" {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -15,7 +14,7 @@ import (
 // PlaceHugePages returns a blueprint in which huge pages for functions are those of NUMA nodes: next to the functions, so
 // that the memory of their VMs is not behind another processor. Pages whose NUMA node can't be known are left out, and are
 // problems.
-func PlaceHugePages(tree state.Tree, b *blueprint.Blueprint, p *boot.Platform) (*blueprint.Blueprint, []state.Problem) {
+func PlaceHugePages(tree state.Tree, b *blueprint.Blueprint, p *Platform) (*blueprint.Blueprint, []state.Problem) {
 	if !slices.ContainsFunc(b.Kernel.HugePages, func(h blueprint.HugePages) bool { return h.Device != nil }) {
 		return b, nil
 	}

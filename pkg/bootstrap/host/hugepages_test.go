@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -29,7 +28,7 @@ func TestHugePagesAreNextToTheirDevices(t *testing.T) {
 		{Size: blueprint.HugePage1Gi, Count: 64, Device: &pci.Address{Bus: 0x3c}},
 		{Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)},
 	}
-	p := &boot.Platform{Live: true, Systemd: true}
+	p := &host.Platform{Live: true, Systemd: true}
 	placed, problems := host.PlaceHugePages(of, b, p)
 	want := []blueprint.HugePages{
 		{Size: blueprint.HugePage1Gi, Count: 128, Node: new(0)}, {Size: blueprint.HugePage1Gi, Count: 32, Node: new(1)}, {Size: blueprint.HugePage2Mi, Count: 8, Node: new(1)},
@@ -37,7 +36,7 @@ func TestHugePagesAreNextToTheirDevices(t *testing.T) {
 	if diff := cmp.Diff(want, placed.Kernel.HugePages); diff != "" || len(problems) > 0 {
 		t.Errorf("problems %v, pages (-want +got):\n%s", problems, diff)
 	}
-	words := boot.Arguments(placed, p)
+	words := host.Arguments(placed, p)
 	if got := words[len(words)-1]; got != "hugepagesz=1G hugepages=0:128,1:32" {
 		t.Errorf("arguments %q", words)
 	}
@@ -62,7 +61,7 @@ func TestHugePagesWithoutANUMANode(t *testing.T) {
 	} {
 		b := blueprint.Default()
 		b.Kernel.HugePages = []blueprint.HugePages{{Size: blueprint.HugePage1Gi, Count: 4, Device: &pci.Address{Bus: 0x3b}}}
-		placed, problems := host.PlaceHugePages(c.of, b, &boot.Platform{Live: c.live})
+		placed, problems := host.PlaceHugePages(c.of, b, &host.Platform{Live: c.live})
 		got := ""
 		for _, p := range problems {
 			got += p.Text

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 )
 
@@ -22,7 +21,7 @@ func TestMkinitcpiosDropInAppends(t *testing.T) {
 	b.Kernel.EarlyBinding = true
 	files := tree{"usr/bin/mkinitcpio": "_d_config=x\n", "etc/mkinitcpio.conf": "HOOKS=(udev)\n"}
 	dropIn := ""
-	for _, f := range host.Wanted(files, b, &boot.Platform{Systemd: true, Initramfs: boot.Mkinitcpio}).Files {
+	for _, f := range host.Wanted(files, b, &host.Platform{Systemd: true, Initramfs: host.Mkinitcpio}).Files {
 		if f.Path == "etc/mkinitcpio.conf.d/zz-kata-vfio.conf" {
 			dropIn = string(f.Content)
 		}

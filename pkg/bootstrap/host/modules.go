@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
@@ -153,7 +152,7 @@ func (n *node) contradicts(words []string) string {
 
 // Modules checks the modules that parts need. It returns a problem that names missing modules, and a fact that names those that are
 // not loaded yet. Built-in modules count as loaded. If the kernel's list of modules can't be read, it returns neither.
-func Modules(needed []state.Module, p *boot.Platform) ([]state.Problem, []state.Fact) {
+func Modules(needed []state.Module, p *Platform) ([]state.Problem, []state.Fact) {
 	if p.Modules == nil {
 		return nil, nil
 	}
@@ -170,7 +169,7 @@ func Modules(needed []state.Module, p *boot.Platform) ([]state.Problem, []state.
 	return lacks(lacking, p), loads(loadable, p)
 }
 
-func lacks(modules []state.Module, p *boot.Platform) []state.Problem {
+func lacks(modules []state.Module, p *Platform) []state.Problem {
 	if len(modules) == 0 {
 		return nil
 	}
@@ -184,7 +183,7 @@ func lacks(modules []state.Module, p *boot.Platform) []state.Problem {
 	}}
 }
 
-func loads(names []string, p *boot.Platform) []state.Fact {
+func loads(names []string, p *Platform) []state.Fact {
 	if len(names) == 0 {
 		return nil
 	}

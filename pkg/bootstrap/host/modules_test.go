@@ -5,7 +5,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 )
@@ -17,21 +16,21 @@ func TestModulesThatTheKernelLacksAreNamed(t *testing.T) {
 	}
 	const wait = ": the kernel loads each when Kata first needs it"
 	for about, c := range map[string]struct {
-		has           map[string]boot.Module
+		has           map[string]host.Module
 		image         bool
 		problem, note string
 	}{
-		"both loaded":           {has: map[string]boot.Module{"sch_ingress": {Loadable: true, Loaded: true}, "cls_u32": {Loadable: true, Loaded: true}}},
-		"one is built in":       {has: map[string]boot.Module{"sch_ingress": {BuiltIn: true}, "cls_u32": {Loadable: true, Loaded: true}}},
-		"not loaded yet":        {has: map[string]boot.Module{"sch_ingress": {Loadable: true}, "cls_u32": {Loadable: true}}, note: "cls_u32 sch_ingress" + wait},
-		"an image loads none":   {has: map[string]boot.Module{"sch_ingress": {Loadable: true}, "cls_u32": {Loadable: true}}, image: true},
-		"one is not there":      {has: map[string]boot.Module{"sch_ingress": {Loadable: true}}, problem: "kernel 6.12.9 lacks modules that Kata needs: cls_u32 (of filters)", note: "sch_ingress" + wait},
-		"none is there":         {has: map[string]boot.Module{}, problem: "kernel 6.12.9 lacks modules that Kata needs: sch_ingress (of frames), cls_u32 (of filters)"},
-		"an image without":      {has: map[string]boot.Module{"cls_u32": {BuiltIn: true}}, image: true, problem: "kernel 6.12.9 lacks modules that Kata needs: sch_ingress (of frames)"},
+		"both loaded":           {has: map[string]host.Module{"sch_ingress": {Loadable: true, Loaded: true}, "cls_u32": {Loadable: true, Loaded: true}}},
+		"one is built in":       {has: map[string]host.Module{"sch_ingress": {BuiltIn: true}, "cls_u32": {Loadable: true, Loaded: true}}},
+		"not loaded yet":        {has: map[string]host.Module{"sch_ingress": {Loadable: true}, "cls_u32": {Loadable: true}}, note: "cls_u32 sch_ingress" + wait},
+		"an image loads none":   {has: map[string]host.Module{"sch_ingress": {Loadable: true}, "cls_u32": {Loadable: true}}, image: true},
+		"one is not there":      {has: map[string]host.Module{"sch_ingress": {Loadable: true}}, problem: "kernel 6.12.9 lacks modules that Kata needs: cls_u32 (of filters)", note: "sch_ingress" + wait},
+		"none is there":         {has: map[string]host.Module{}, problem: "kernel 6.12.9 lacks modules that Kata needs: sch_ingress (of frames), cls_u32 (of filters)"},
+		"an image without":      {has: map[string]host.Module{"cls_u32": {BuiltIn: true}}, image: true, problem: "kernel 6.12.9 lacks modules that Kata needs: sch_ingress (of frames)"},
 		"nobody can tell":       {},
 		"an image of no kernel": {image: true},
 	} {
-		problems, facts := host.Modules(needed, &boot.Platform{Live: !c.image, Kernel: "6.12.9", Modules: c.has})
+		problems, facts := host.Modules(needed, &host.Platform{Live: !c.image, Kernel: "6.12.9", Modules: c.has})
 		var problem, note string
 		for _, p := range problems {
 			problem += p.Text

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
@@ -25,7 +24,7 @@ func (n *node) preflight() {
 			Fix: "configure the node's init to do what the plan shows",
 		})
 	}
-	if n.platform.Xen == boot.XenConfigured {
+	if n.platform.Xen == XenConfigured {
 		n.problem(state.Problem{
 			Part: preflightPart, Code: rule.XenOwnsIOMMU, Text: "GRUB's settings have arguments for Xen (GRUB_CMDLINE_XEN). If Xen starts the node, Xen owns the IOMMU, and VFIO can't use it",
 			Fix: "make GRUB start the kernel without Xen by default",
@@ -82,10 +81,10 @@ func (n *node) iommu() {
 		applies bool
 		state.Problem
 	}{
-		{p.Xen == boot.XenDom0, state.Problem{
+		{p.Xen == XenDom0, state.Problem{
 			Code: rule.XenOwnsIOMMU, Fatal: true, Text: "the node is Xen's dom0 (/proc/xen/capabilities): Xen owns the IOMMU, and VFIO can't use it", Fix: "start the node's kernel without Xen",
 		}},
-		{none && !described && (p.CPU.Guest || p.Xen == boot.XenGuest), state.Problem{
+		{none && !described && (p.CPU.Guest || p.Xen == XenGuest), state.Problem{
 			Code: rule.NoIOMMU, Fatal: true, Text: "the node is a virtual machine (by /proc/cpuinfo, /sys/hypervisor or /sys/class/dmi/id) without an IOMMU", Fix: virtualIOMMU,
 		}},
 		{!none && f.DMAR == nil, state.Problem{}}, // the kernel drives an IOMMU, so the tables of the firmware do not matter
@@ -130,11 +129,11 @@ func archs() map[string]device.Arch {
 }
 
 // booted reports whether the running kernel's command line enables Intel's IOMMU.
-func booted(p *boot.Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
+func booted(p *Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
 
 // Pins returns a problem for each version that differs from the one that the blueprint requires. Versions are the
 // facts that parts found. A version that no file shows is a problem too, since it can't be verified.
-func Pins(b *blueprint.Blueprint, p *boot.Platform, facts []state.Fact) []state.Problem {
+func Pins(b *blueprint.Blueprint, p *Platform, facts []state.Fact) []state.Problem {
 	var found []state.Problem
 	for _, pin := range []struct {
 		part string
@@ -175,7 +174,7 @@ func withoutEpoch(version string) string {
 	return version
 }
 
-func findVersion(part string, p *boot.Platform, facts []state.Fact) (version, source string) {
+func findVersion(part string, p *Platform, facts []state.Fact) (version, source string) {
 	if part == "kernel" {
 		return p.Kernel, "the running kernel"
 	}

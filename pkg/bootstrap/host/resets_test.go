@@ -9,7 +9,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -33,7 +32,7 @@ func function(address, vendor, device, class, methods string) tree {
 }
 
 func TestResetMethodsAreRulesForUdev(t *testing.T) {
-	w := host.Wanted(tree{}, resetting(), &boot.Platform{Systemd: true})
+	w := host.Wanted(tree{}, resetting(), &host.Platform{Systemd: true})
 	want := `ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x10de", ATTR{class}=="0x0302*", TEST!="physfn", ATTR{reset_method}="bus"
 ACTION=="add", SUBSYSTEM=="pci", KERNEL=="0000:5e:00.0|0000:af:00.0", ATTR{vendor}=="0x10de|0x1002", ATTR{device}=="0x2330", TEST!="physfn", ATTR{reset_method}="flr bus"
 `
@@ -55,7 +54,7 @@ func TestResetMethodsOfTheRunningNode(t *testing.T) {
 	} {
 		maps.Copy(node, f)
 	}
-	w := host.Wanted(node, resetting(), &boot.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
+	w := host.Wanted(node, resetting(), &host.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
 	var settings []state.Setting
 	for _, s := range w.Settings {
 		if s.Part == "reset" {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
@@ -46,7 +45,7 @@ func (n *node) advise(c facts.KernelChange, without string) {
 	}
 }
 
-func kernelSource(p *boot.Platform) string {
+func kernelSource(p *Platform) string {
 	if p.Live {
 		return "/proc/sys/kernel/osrelease, /proc/version"
 	}

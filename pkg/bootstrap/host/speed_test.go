@@ -6,7 +6,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 )
 
@@ -45,9 +44,9 @@ func TestSpeedAdvice(t *testing.T) {
 		}
 		b := blueprint.Default()
 		b.VirtualFunctions = c.vfs
-		p := &boot.Platform{
+		p := &host.Platform{
 			Live: true, Systemd: true, IOMMUs: []string{"dmar0"}, Kernel: c.kernel,
-			Modules: map[string]boot.Module{"vfio_pci": {Loadable: true}, "vfio_iommu_type1": {Loadable: true}, "iommufd": {Loadable: c.iommufd}},
+			Modules: map[string]host.Module{"vfio_pci": {Loadable: true}, "vfio_iommu_type1": {Loadable: true}, "iommufd": {Loadable: c.iommufd}},
 		}
 		w := host.Wanted(files, b, p)
 		var advice, facts []string
@@ -88,7 +87,7 @@ func hasEach(t *testing.T, what string, texts, words []string) {
 func TestSpeedAdviceForImage(t *testing.T) {
 	b := blueprint.Default()
 	b.VirtualFunctions = []v1alpha1.VFRule{{PF: "0000:5e:00.0", Count: new(8)}}
-	w := host.Wanted(tree{"proc/version": "#1 SMP Debian 6.1.140-1"}, b, &boot.Platform{Systemd: true, Kernel: "6.12.41+deb13-amd64"})
+	w := host.Wanted(tree{"proc/version": "#1 SMP Debian 6.1.140-1"}, b, &host.Platform{Systemd: true, Kernel: "6.12.41+deb13-amd64"})
 	if len(w.Problems) != 1 || !strings.Contains(w.Problems[0].Fix, "6.12.42") {
 		t.Errorf("problems: %+v", w.Problems)
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -103,16 +102,16 @@ func (n *node) earlyBinding() {
 	n.boundByPolicy()
 	f := state.File{Part: initramfsPart, Why: "keeps vendor drivers off in the initial RAM file system", Then: []state.FollowUp{state.Initramfs, state.Reboot}}
 	switch n.platform.Initramfs {
-	case boot.UpdateInitramfs:
+	case UpdateInitramfs:
 		f.Path, f.Content, f.Mode = "etc/initramfs-tools/hooks/kata-vfio", []byte(initramfsHook), 0o755
-	case boot.Dracut, boot.TransactionalDracut:
+	case Dracut, TransactionalDracut:
 		f.Path = "etc/dracut.conf.d/50-kata-vfio.conf"
 		// dracut joins the values of all files, so each needs spaces around it (dracut.conf(5)).
 		f.Content = []byte(header + "add_drivers+=\" vfio-pci \"\ninstall_items+=\" /" + rulesFile + " /" + optionsFile + " \"\n")
-	case boot.Mkinitcpio:
+	case Mkinitcpio:
 		f.Path, f.Content = mkinitcpioFile, []byte(header+mkinitcpioDropIn)
 		n.mkinitcpio()
-	case boot.Booster:
+	case Booster:
 		n.booster()
 		return
 	default:

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -45,7 +44,7 @@ func TestEarlyBindingIsForFunctionsThatAreBound(t *testing.T) {
 		}
 		b := blueprint.Default()
 		b.Kernel.EarlyBinding, b.VFIO.KeepOff = true, []pci.Address{{Bus: 0x3b}, {Bus: 0x5e, Function: 2}}
-		w := host.Wanted(files, b, &boot.Platform{Live: !c.image, Initramfs: boot.Dracut, Systemd: true, IOMMUs: []string{"dmar0"}})
+		w := host.Wanted(files, b, &host.Platform{Live: !c.image, Initramfs: host.Dracut, Systemd: true, IOMMUs: []string{"dmar0"}})
 		found := 0
 		for _, p := range w.Problems {
 			if p.Part == "initramfs" {
@@ -59,7 +58,7 @@ func TestEarlyBindingIsForFunctionsThatAreBound(t *testing.T) {
 			t.Errorf("%s: %d problems %+v", c.config, found, w.Problems)
 		}
 		b.Kernel.EarlyBinding = false
-		for _, p := range host.Wanted(files, b, &boot.Platform{Live: !c.image, Systemd: true}).Problems {
+		for _, p := range host.Wanted(files, b, &host.Platform{Live: !c.image, Systemd: true}).Problems {
 			if p.Part == "initramfs" {
 				t.Errorf("%s: without early binding %+v", c.config, p)
 			}

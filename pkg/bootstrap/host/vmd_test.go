@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
@@ -42,7 +41,7 @@ func TestDrivesBehindVMDAreNotForVMs(t *testing.T) {
 		b := blueprint.Default()
 		b.VFIO.KeepOff = c.keepOff
 		found := 0
-		for _, p := range host.Wanted(files, b, &boot.Platform{Systemd: true}).Problems {
+		for _, p := range host.Wanted(files, b, &host.Platform{Systemd: true}).Problems {
 			if !strings.Contains(p.Text, "VMD") {
 				continue
 			}

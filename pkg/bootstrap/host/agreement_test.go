@@ -1,4 +1,4 @@
-package boot_test
+package host_test
 
 import (
 	"fmt"
@@ -14,12 +14,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/check"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
-	"github.com/kata-vfio/kata-vfio/test/tree"
+	nodetree "github.com/kata-vfio/kata-vfio/test/tree"
 )
 
 // trees is how many nodes are generated.
@@ -30,9 +30,9 @@ const trees = 10_000
 // the running kernel has such an argument. Of a module's parameter the audit judges the last value, and bootstrap each: a
 // check that fails has a conflict.
 func TestBootstrapAndAuditAgree(t *testing.T) {
-	root := tree.Open(t, nil)
+	root := nodetree.Open(t, nil)
 	random := rand.New(rand.NewPCG(1, 2026))
-	bad, good, fails, now := map[boot.LoaderKind]int{}, map[boot.LoaderKind]int{}, map[string]int{}, 0
+	bad, good, fails, now := map[host.LoaderKind]int{}, map[host.LoaderKind]int{}, map[string]int{}, 0
 	for i := range trees {
 		of := generate(random)
 		overlay := sysfs.NewOverlay()
@@ -40,7 +40,7 @@ func TestBootstrapAndAuditAgree(t *testing.T) {
 			overlay.Put(name, []byte(text), 0o644, 0, 0)
 		}
 		node := root.WithOverlay(overlay)
-		p := boot.Detect(node, true)
+		p := host.Detect(node, true)
 		byBootstrap, byAudit := bootstrapSays(node, p), auditSays(t, node)
 		if diff := cmp.Diff(byBootstrap, byAudit); diff != "" {
 			t.Fatalf("node %d, started by %s (-bootstrap +audit):\n%s\n%s", i, p.Loader.Kind, diff, shown(of))
@@ -77,10 +77,10 @@ func TestBootstrapAndAuditAgree(t *testing.T) {
 }
 
 // kinds are the loaders of which nodes are generated.
-func kinds() []boot.LoaderKind {
-	return []boot.LoaderKind{
-		boot.GRUB, boot.GRUBEntries, boot.Entries, boot.UBootMenu, boot.Extlinux, boot.UpdateExtlinux,
-		boot.Flatcar, boot.Armbian, boot.Proxmox, boot.REFInd, boot.Limine, boot.KernelOptions,
+func kinds() []host.LoaderKind {
+	return []host.LoaderKind{
+		host.GRUB, host.GRUBEntries, host.Entries, host.UBootMenu, host.Extlinux, host.UpdateExtlinux,
+		host.Flatcar, host.Armbian, host.Proxmox, host.REFInd, host.Limine, host.KernelOptions,
 	}
 }
 
@@ -116,9 +116,9 @@ var (
 	weakens        = regexp.MustCompile(`(/\S+?)( line \d+)? sets ` + words + `, which `)
 )
 
-func bootstrapSays(node *sysfs.FS, p *boot.Platform) said {
+func bootstrapSays(node *sysfs.FS, p *host.Platform) said {
 	var s said
-	for _, problem := range boot.Wanted(node, blueprint.Default(), p).Problems {
+	for _, problem := range host.LoaderWanted(node, blueprint.Default(), p).Problems {
 		if found := conflict.FindStringSubmatch(problem.Text); found != nil {
 			s.files = append(s.files, found[1]+": "+found[2])
 		}

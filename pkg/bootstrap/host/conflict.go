@@ -1,4 +1,4 @@
-package boot
+package host
 
 import (
 	"fmt"
@@ -89,13 +89,13 @@ func (c *conflict) matches(value string) bool { return c.bad == nil || c.bad(val
 func conflicts(tree state.Tree, b *blueprint.Blueprint, p *Platform) []state.Problem {
 	wanted := Arguments(b, p)
 	var found []state.Problem
-	configured := commandLines(tree, &p.Loader)
+	configured := loaderLines(tree, &p.Loader)
 	for _, c := range possibleConflicts(b) {
 		before := len(found)
 		for _, line := range configured {
 			for _, word := range c.words(line.Value, wanted) {
 				found = append(found, state.Problem{
-					Part: Part, Code: rule.KernelArgumentConflict, Fatal: !c.harmless, Path: line.Path,
+					Part: KernelPart, Code: rule.KernelArgumentConflict, Fatal: !c.harmless, Path: line.Path,
 					Text: fmt.Sprintf("/%s line %d: %s %s", line.Path, line.Number, word, c.why),
 					Fix:  removal(&p.Loader, line.Path, word),
 				})
@@ -105,7 +105,7 @@ func conflicts(tree state.Tree, b *blueprint.Blueprint, p *Platform) []state.Pro
 			// If a file has the argument, that finding also explains the running kernel's, and has the better fix.
 			if len(found) == before && !c.overridden(p.Cmdline) {
 				found = append(found, state.Problem{
-					Part: Part, Code: rule.KernelArgumentConflict, AtBoot: !c.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; %s", word, c.why, origin(&p.Loader)),
+					Part: KernelPart, Code: rule.KernelArgumentConflict, AtBoot: !c.harmless, Text: fmt.Sprintf("the running kernel was started with %s, which %s; %s", word, c.why, argumentSource(&p.Loader)),
 					Fix: "reboot; if the argument remains, remove it where the node is started from (network boot, hypervisor, the system's own tool)",
 				})
 			}
@@ -128,8 +128,8 @@ func removal(l *Loader, name, word string) string {
 	return fmt.Sprintf("remove %s from the line", word)
 }
 
-// origin describes the source of a running kernel's argument that no file contains.
-func origin(l *Loader) string {
+// argumentSource describes the source of a running kernel's argument that no file contains.
+func argumentSource(l *Loader) string {
 	if l.Managed != nil {
 		return "its arguments are those of " + string(l.Kind)
 	}
@@ -201,8 +201,8 @@ func sources(tree state.Tree, l *Loader) *kernelargs.Sources {
 	return s
 }
 
-// commandLines returns the command lines of the loader's files, without bootstrap's own words.
-func commandLines(tree state.Tree, l *Loader) []kernelargs.Line {
+// loaderLines returns the command lines of the loader's files, without bootstrap's own words.
+func loaderLines(tree state.Tree, l *Loader) []kernelargs.Line {
 	return sources(tree, l).Read(files{tree: tree})
 }
 

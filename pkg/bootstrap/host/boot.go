@@ -1,14 +1,4 @@
-// Package boot says how to configure a node's boot loader, so that the kernel starts with an IOMMU and the blueprint's
-// arguments. It supports GRUB, with and without boot loader entries and kernelopts, systemd-boot, proxmox-boot-tool, u-boot-menu, extlinux,
-// Armbian and Flatcar. For other loaders, and where a tool of the system would write over the files, it describes what to
-// add where.
-//
-// It keeps users' settings: fragments and marked blocks only append, and nothing is appended that the file already
-// has.
-//
-// [Detect] determines what kind of node it is: its system, firmware, boot loader and their tools. It only reads files, so it
-// returns the same for a running node and for an image on disk.
-package boot
+package host
 
 import (
 	"fmt"
@@ -22,11 +12,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Part is the name of this package's part.
-const Part = "kernel"
+// KernelPart is the name of the part that the boot loader's files are of.
+const KernelPart = "kernel"
 
-// Wanted returns the required files of the boot loader.
-func Wanted(tree state.Tree, b *blueprint.Blueprint, p *Platform) state.Wanted {
+// LoaderWanted returns the required files of the boot loader, so that the kernel starts with an IOMMU and the blueprint's
+// arguments. It supports GRUB, with and without boot loader entries and kernelopts, systemd-boot, proxmox-boot-tool, u-boot-menu, extlinux,
+// Armbian and Flatcar. For other loaders, and where a tool of the system would write over the files, it describes what to
+// add where.
+//
+// It keeps users' settings: fragments and marked blocks only append, and nothing is appended that the file already
+// has.
+func LoaderWanted(tree state.Tree, b *blueprint.Blueprint, p *Platform) state.Wanted {
 	words := Arguments(b, p)
 	e := &editor{tree: tree, loader: &p.Loader, words: words}
 	e.edit(p)
@@ -36,7 +32,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *Platform) state.Wanted {
 	}
 	for _, word := range words {
 		e.wanted.Settings = append(e.wanted.Settings, state.Setting{
-			Part: Part, Path: kernelargs.Running, Value: word, AtBoot: true, Why: "an argument of the running kernel",
+			Part: KernelPart, Path: kernelargs.Running, Value: word, AtBoot: true, Why: "an argument of the running kernel",
 		})
 	}
 	return e.wanted
@@ -146,18 +142,18 @@ func (e *editor) booted(p *Platform) bool {
 }
 
 func (e *editor) problem(code rule.Code, fatal bool, text, fix string) {
-	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Code: code, Fatal: fatal, Text: text, Fix: fix})
+	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: KernelPart, Code: code, Fatal: fatal, Text: text, Fix: fix})
 }
 
 // left records a problem that the user has to solve. It is not fatal for an image, because the arguments of its kernel
 // can't be verified.
 func (e *editor) left(code rule.Code, fatal bool, text, fix string) {
-	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: Part, Code: code, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
+	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: KernelPart, Code: code, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
 }
 
 func (e *editor) file(name string, content, why string, then ...state.FollowUp) {
 	e.wanted.Files = append(e.wanted.Files, state.File{
-		Part: Part, Path: name, Content: []byte(content), Mode: 0o644, Why: why, Then: then,
+		Part: KernelPart, Path: name, Content: []byte(content), Mode: 0o644, Why: why, Then: then,
 	})
 }
 
@@ -169,7 +165,7 @@ func (e *editor) read(name string) (string, bool) {
 	}
 	if err != nil {
 		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-			Part: Part, Code: rule.FileUnreadable, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file of normal size below the node's root",
+			Part: KernelPart, Code: rule.FileUnreadable, Fatal: true, Path: name, Text: err.Error(), Fix: "replace it with a readable file of normal size below the node's root",
 		})
 		return "", false
 	}
@@ -192,7 +188,7 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 	changed, err := edit(content)
 	if err != nil {
 		e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-			Part: Part, Code: rule.FileDamaged, Fatal: true, Path: from, Text: fmt.Sprintf("/%s: %v", from, err), Fix: "correct the file",
+			Part: KernelPart, Code: rule.FileDamaged, Fatal: true, Path: from, Text: fmt.Sprintf("/%s: %v", from, err), Fix: "correct the file",
 		})
 		return
 	}
@@ -319,7 +315,7 @@ func (e *editor) outlasts(fragment, content, variable string) {
 	}
 	by := evaluated.Replaced(variable)
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{
-		Part: Part, Code: rule.SettingOverridden, Fatal: true, Path: by.Path,
+		Part: KernelPart, Code: rule.SettingOverridden, Fatal: true, Path: by.Path,
 		Text: fmt.Sprintf("/%s line %d sets %s after /%s does, without %s", by.Path, by.Number, variable, fragment, strings.Join(lost, " ")),
 		Fix:  fmt.Sprintf("append to the variable there (%s=\"$%s ...\"), or rename the file so that it sorts before %s", variable, variable, path.Base(fragment)),
 	})

@@ -1,4 +1,4 @@
-package boot
+package host
 
 import (
 	"errors"
@@ -8,9 +8,6 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
-
-// header is the first line of files that bootstrap writes completely.
-const header = "# Written by kata-vfio-bootstrap, which restores it when it differs. `kata-vfio-bootstrap revert` removes it.\n"
 
 // The marks around bootstrap's block in a file of another owner.
 const (

@@ -1,4 +1,4 @@
-package boot_test
+package host_test
 
 import (
 	"fmt"

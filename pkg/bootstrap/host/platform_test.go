@@ -1,4 +1,4 @@
-package boot_test
+package host_test
 
 import (
 	"io/fs"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/boot"
+	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 )
 
 // tree is a node's files, of which some may not be read.
@@ -57,7 +57,7 @@ func TestNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
 		for _, release := range c.releases {
 			node[path.Join("usr/lib/modules", release, "modules.dep")] = "kernel/vfio-pci.ko:\n"
 		}
-		if got := boot.Detect(node, false).Kernel; got != c.want {
+		if got := host.Detect(node, false).Kernel; got != c.want {
 			t.Errorf("of %v: %s", c.releases, got)
 		}
 	}
@@ -66,7 +66,7 @@ func TestNewestKernelIsTheOneWithTheHighestNumbers(t *testing.T) {
 // A table that may not be read says nothing: not that it offers nothing.
 func TestPlatformReportsUnreadableFiles(t *testing.T) {
 	for _, name := range []string{"sys/firmware/acpi/tables/DMAR", "boot/loader/entries", "boot/grub2/grub.cfg"} {
-		p := boot.Detect(files{name: denied, "sys/firmware/acpi/tables/DSDT": "", "etc/default/grub": "", "usr/sbin/grub2-mkconfig": ""}, true)
+		p := host.Detect(files{name: denied, "sys/firmware/acpi/tables/DSDT": "", "etc/default/grub": "", "usr/sbin/grub2-mkconfig": ""}, true)
 		if problems := p.Denied(); len(problems) != 1 || !problems[0].Fatal || !strings.Contains(problems[0].Text, "/"+name) || problems[0].Fix != "run bootstrap as root" {
 			t.Errorf("%s: %+v", name, problems)
 		}
@@ -74,10 +74,10 @@ func TestPlatformReportsUnreadableFiles(t *testing.T) {
 			t.Errorf("%s: firmware %+v", name, p.Firmware)
 		}
 	}
-	if problems := boot.Detect(files{"etc/shadow": denied}, true).Denied(); len(problems) > 0 {
+	if problems := host.Detect(files{"etc/shadow": denied}, true).Denied(); len(problems) > 0 {
 		t.Errorf("of nothing that matters: %+v", problems)
 	}
-	if problems := boot.Detect(files{"boot/loader/entries": denied}, false).Denied(); len(problems) > 0 {
+	if problems := host.Detect(files{"boot/loader/entries": denied}, false).Denied(); len(problems) > 0 {
 		t.Errorf("of an image: %+v", problems)
 	}
 }
@@ -91,8 +91,8 @@ func TestModulesAreThoseOfTheKernel(t *testing.T) {
 		"sys/module/vfio_pci/refcnt":             "0\n", "sys/module/kernel/x": "",
 	}
 	for live, loaded := range map[bool]bool{true: true, false: false} {
-		want := map[string]boot.Module{"sch_ingress": {Loadable: true}, "vfio_pci": {Loadable: true, Loaded: loaded}, "xfrm_user": {BuiltIn: true}}
-		if got := boot.Detect(node, live).Modules; !maps.Equal(got, want) {
+		want := map[string]host.Module{"sch_ingress": {Loadable: true}, "vfio_pci": {Loadable: true, Loaded: loaded}, "xfrm_user": {BuiltIn: true}}
+		if got := host.Detect(node, live).Modules; !maps.Equal(got, want) {
 			t.Errorf("live %t: %+v, want %+v", live, got, want)
 		}
 	}
