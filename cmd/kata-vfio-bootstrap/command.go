@@ -148,7 +148,11 @@ func (o *options) shared(cmd *cobra.Command) {
 // check is the PreRunE of each command.
 func (o *options) check(*cobra.Command, []string) error {
 	// Without --root, the build machine would be changed instead of the image.
-	if root, err := filepath.Abs(o.root); o.chrootTools && (err != nil || root == "/") {
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		return command.Usagef("--root %s has no absolute path: %v", o.root, err)
+	}
+	if o.chrootTools && root == "/" {
 		return command.Usagef("--chroot-tools needs an image: add --root DIR, or remove --chroot-tools to configure this node")
 	}
 	return formats().Check(o.format)

@@ -109,6 +109,13 @@ func TestHostileNodeIsRefusedAndLeftAlone(t *testing.T) {
 			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", "PF 0000:5e:00.0 supports no VFs; enable SR-IOV in the firmware setup",
 		},
 		{
+			"a number of VFs that is not one", nil, func(n *node) {
+				n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "many\n")
+				n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "DRIVER=ice\n")
+			},
+			"virtualFunctions: [{pf: '0000:5e:00.0', count: 8}]\n", `sriov_totalvfs is "many", which is not a number; check the driver of the PF`,
+		},
+		{
 			"too many VFs", nil, func(n *node) {
 				n.put("sys/bus/pci/devices/0000:5e:00.0/sriov_totalvfs", "4\n")
 				n.put("sys/bus/pci/devices/0000:5e:00.0/uevent", "DRIVER=ice\n")

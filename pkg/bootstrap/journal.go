@@ -107,8 +107,12 @@ func (e *Engine) load() (*Journal, error) {
 		return j, nil
 	}
 	var s sealed
-	if err := json.Unmarshal(found.Content, &s); err != nil || state.Sum(s.Journal) != s.Sum {
-		return nil, fmt.Errorf("/%s: %w; restore it from a backup. If you move it away instead, revert can no longer undo earlier changes", journalFile, ErrDamaged)
+	const fix = "restore it from a backup. If you move it away instead, revert can no longer undo earlier changes"
+	if err := json.Unmarshal(found.Content, &s); err != nil {
+		return nil, fmt.Errorf("/%s: %w: %w; %s", journalFile, ErrDamaged, err, fix)
+	}
+	if state.Sum(s.Journal) != s.Sum {
+		return nil, fmt.Errorf("/%s: %w: its content does not have the checksum in it; %s", journalFile, ErrDamaged, fix)
 	}
 	if err := json.Unmarshal(s.Journal, j); err != nil {
 		return nil, fmt.Errorf("/%s: %w: %w", journalFile, ErrDamaged, err)

@@ -81,7 +81,10 @@ func parse(p part) (*document, *v1alpha1.Problem) {
 			GenerateName string `json:"generateName"`
 		} `json:"metadata"`
 	}
-	if err := json.Unmarshal(text, &meta); err != nil || meta.APIVersion == "" || meta.Kind == "" {
+	if err := json.Unmarshal(text, &meta); err != nil {
+		return nil, &v1alpha1.Problem{Line: p.line, Text: "no Kubernetes object: want text in apiVersion, kind, metadata.name and metadata.generateName"}
+	}
+	if meta.APIVersion == "" || meta.Kind == "" {
 		return nil, &v1alpha1.Problem{Line: p.line, Text: "no Kubernetes object: apiVersion or kind is missing"}
 	}
 	d.kind = meta.Kind

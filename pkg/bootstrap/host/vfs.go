@@ -93,10 +93,16 @@ func (n *node) judge(pf *physicalFunction, name string) {
 	total, there := n.text(vfPart, function(pf.address, "sriov_totalvfs"))
 	most, err := strconv.Atoi(total)
 	switch {
-	case !there || err != nil || most == 0 && pf.vfs > 0:
+	case !there || err == nil && most == 0 && pf.vfs > 0:
 		n.problem(state.Problem{
 			Part: vfPart, Code: rule.TooFewVFs, Fatal: true, Text: fmt.Sprintf("PF %s supports no VFs", name),
 			Fix: "enable SR-IOV in the firmware setup (often \"SR-IOV Support\" below PCIe), and in the NIC's own setup if it has one",
+		})
+		return
+	case err != nil:
+		n.problem(state.Problem{
+			Part: vfPart, Code: rule.TooFewVFs, Fatal: true, Text: fmt.Sprintf("PF %s supports an unknown number of VFs: sriov_totalvfs is %q, which is not a number", name, total),
+			Fix: "check the driver of the PF and the kernel's log",
 		})
 		return
 	case most < pf.vfs:

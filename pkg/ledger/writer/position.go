@@ -84,8 +84,12 @@ func (w *Writer) isCurrent() bool {
 
 // reload reads the newest segment.
 func (w *Writer) reload(ctx context.Context, name string) error {
-	if info, err := os.Stat(w.path(name)); err != nil || info.Size() > ledger.MaxSegment {
-		return errors.Join(err, fmt.Errorf("%s is not a segment that was written here", name))
+	info, err := os.Stat(w.path(name))
+	if err != nil {
+		return fmt.Errorf("read the newest segment: %w", err)
+	}
+	if info.Size() > ledger.MaxSegment {
+		return fmt.Errorf("%s has %d bytes, and a segment that was written here has at most %d", name, info.Size(), ledger.MaxSegment)
 	}
 	data, err := os.ReadFile(w.path(name))
 	if err != nil {

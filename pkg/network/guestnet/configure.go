@@ -215,8 +215,11 @@ func poll(ctx context.Context, wait time.Duration, log *slog.Logger, check func(
 	for {
 		// The check precedes the wait, so that a wait of 0 means one check.
 		pending, err := check()
-		if err != nil || pending == "" {
-			return err == nil, err
+		if err != nil {
+			return false, err
+		}
+		if pending == "" {
+			return true, nil
 		}
 		if now := time.Now(); !now.Before(next) {
 			log.InfoContext(ctx, "waiting", slog.String("for", pending), slog.Duration("most", wait), slog.Duration("waited", now.Sub(start).Round(time.Second)))

@@ -50,8 +50,12 @@ func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
 		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: %w", pid, err)
 	}
 	// The bundle must be that of the process whose start time is kept, not of a later one with its PID.
-	if now, err := b.process(pid); err != nil || now != shim {
-		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: the process has ended", pid)
+	now, err := b.process(pid)
+	if err != nil {
+		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: the process has ended, or can't be read: %w", pid, err)
+	}
+	if now != shim {
+		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: the process has ended, and another one has its PID", pid)
 	}
 	sandbox.NetNS, sandbox.Shim = config.netNS(), shim
 	return sandbox, nil
