@@ -1,6 +1,7 @@
 package nodeconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -44,6 +45,13 @@ func (set *rules) sliced(s *device.Snapshot, f *device.Function) (permits *v1alp
 			f.VF.Index, f.VF.PF, n.Instances, n.VGPUType, set.slices[i].label)
 	}
 	return permits, ""
+}
+
+// describeSlice adds what the slice is made to be: by its rule, or by what the GPU's driver says of all slices of the GPU.
+func (c *Choice) describeSlice(s *device.Snapshot, f *device.Function) {
+	if c.Slice != nil {
+		c.Profile, c.Memory = cmp.Or(c.Slice.Profile(f.Vendor), s.Partition(f)), c.Slice.Memory(f.Vendor)
+	}
 }
 
 // names reports whether the rule matches a GPU.

@@ -81,6 +81,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 		choice.Why = decided.label + " of the node config excludes it"
 	default:
 		choice.Slice, choice.Why = set.sliced(s, f)
+		choice.describeSlice(s, f)
 		if choice.Why != "" {
 			choice.Code = rule.GPUNotSliced
 			return choice

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -54,7 +53,8 @@ const (
 	// AttrBoundary is what separates the device from other tenants of its card, in the word of its vendor: "device" of a whole
 	// function, "hardwareSlice" or "scheduler" of a VF. A pair has that of its GPU. See [device.Boundary].
 	AttrBoundary resourceapi.QualifiedName = "boundary"
-	// AttrProfile is what a slice of a GPU is made to be: the name of a vGPU type, or the partition of an AMD GPU, such as CPX/NPS4. It is absent where the vendor knows no profiles.
+	// AttrProfile is what a slice of a GPU is made to be, in its vendor's words, such as CPX/NPS4. It is absent where the vendor knows no
+	// profiles. See [nodeconfig.Choice].
 	AttrProfile resourceapi.QualifiedName = "profile"
 	// AttrCard is the address that identifies the card: a PF and its VFs have the same. See [device.Snapshot.Card].
 	AttrCard resourceapi.QualifiedName = "card"
@@ -224,9 +224,7 @@ func (s attributeSet) identity(n *Node, f *device.Function) {
 		s.text(AttrVendorName, f.VendorName)
 	}
 	s.text(AttrBoundary, string(n.Snapshot.Boundary(f)))
-	if slice := n.Selection.Choice(f.Address).Slice; slice != nil {
-		s.text(AttrProfile, cmp.Or(slice.Profile(f.Vendor), n.Snapshot.Partition(f)))
-	}
+	s.text(AttrProfile, n.Selection.Choice(f.Address).Profile)
 	s.text(AttrCard, n.Snapshot.Card(f).String())
 	if size, known := n.memory(f); size > 0 {
 		s.text(AttrMemorySource, map[bool]string{true: "model", false: "bar"}[known])
@@ -381,10 +379,8 @@ func capacity(n *Node, f *device.Function) map[resourceapi.QualifiedName]resourc
 // memory returns the memory of a GPU, or of a slice of one, in bytes, and whether that is known: the node config says what a slice
 // has, and the card's model the rest.
 func (n *Node) memory(f *device.Function) (size uint64, known bool) {
-	if slice := n.Selection.Choice(f.Address).Slice; slice != nil {
-		if size := slice.Memory(f.Vendor); size > 0 {
-			return size, true
-		}
+	if size := n.Selection.Choice(f.Address).Memory; size > 0 {
+		return size, true
 	}
 	return n.Snapshot.GPUMemory(f)
 }
