@@ -53,7 +53,7 @@ func (f *Fabric) list(ctx context.Context) (fabric.List, error) {
 // away returns the error of a call as an [AwayError] if Fabric Manager is not ready.
 func away(err error, call fabric.Call) error {
 	if e, ok := errors.AsType[*fabric.CodeError](err); ok && e.Code.After(call) == fabric.Wait {
-		return &AwayError{Err: err}
+		return &AwayError{Err: err, Reason: rule.FabricNotReady}
 	}
 	return err
 }
@@ -75,7 +75,8 @@ func (f *Fabric) Read(ctx context.Context, fn *plan.Function, name string) (stri
 	}
 	l, err := f.list(ctx)
 	if away, ok := errors.AsType[*AwayError](err); ok {
-		return "", &AwayError{Err: away.Err, Last: f.last(p)}
+		away.Last = f.last(p)
+		return "", away
 	}
 	if err != nil {
 		return "", err
@@ -152,9 +153,9 @@ func (f *Fabric) activate(ctx context.Context, p *fabric.Partition) error {
 	case now == p.String():
 		return nil
 	case remedy == fabric.Compare:
-		return &NotActivatedError{Err: fmt.Errorf("%w; active is %s", err, now)}
+		return notActivated("", fmt.Errorf("%w; active is %s", err, now))
 	}
-	return &ResetFirstError{Err: &NotActivatedError{Err: err}}
+	return &ResetFirstError{Err: notActivated("", err)}
 }
 
 // deactivate ends a partition. That it is inactive already is as good. Without an answer, the list tells.
@@ -181,5 +182,10 @@ func (*Fabric) Accepts(_, want, now string) bool { return want == now }
 
 // Lost implements [LossNamer].
 func (*Fabric) Lost(device string, err error) error {
-	return &NotActivatedError{Device: device, Err: err}
+	return notActivated(device, err)
+}
+
+// notActivated says that a device has no active partition. The caller of Set adds the name of the device.
+func notActivated(device string, err error) *NotActivatedError {
+	return &NotActivatedError{Device: device, Reason: rule.PartitionNotActivated, Err: err}
 }

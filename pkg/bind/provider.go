@@ -1,6 +1,7 @@
 package bind
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
@@ -59,11 +60,13 @@ func (e *ResetFirstError) Error() string { return e.Err.Error() }
 
 func (e *ResetFirstError) Unwrap() error { return e.Err }
 
-// NotActivatedError says that the partition of a device can't be activated, and that the next claim that gets the device fails alike; or that
-// a prepared claim's partition is not active any more.
+// NotActivatedError says that an activation of a device can't be made, and that the next claim that gets the device fails alike; or that a
+// prepared claim's activation is not in force any more.
 type NotActivatedError struct {
 	// Device is the device's name in ResourceSlices.
 	Device string
+	// Reason is the provider's code for it.
+	Reason rule.Code
 	Err    error
 }
 
@@ -72,21 +75,23 @@ func (e *NotActivatedError) Error() string { return e.Err.Error() }
 func (e *NotActivatedError) Unwrap() error { return e.Err }
 
 // Code is that of conditions, Events and taints.
-func (*NotActivatedError) Code() rule.Code { return rule.PartitionNotActivated }
+func (e *NotActivatedError) Code() rule.Code { return cmp.Or(e.Reason, rule.NotPrepared) }
 
 // AwayError says that what puts a value in force can't do so now, and changes nothing before it can: the call may be repeated.
 type AwayError struct {
 	Err error
 	// Last is the value that was in force when it could be read last; empty if that is unknown, and after an attempt to change it.
 	Last string
+	// Reason is the provider's code for it.
+	Reason rule.Code
 }
 
 func (e *AwayError) Error() string { return e.Err.Error() }
 
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// Code is that of conditions and Events: only Fabric Manager can be away.
-func (*AwayError) Code() rule.Code { return rule.FabricNotReady }
+// Code is that of conditions and Events.
+func (e *AwayError) Code() rule.Code { return cmp.Or(e.Reason, rule.NotPrepared) }
 
 // Providers returns the providers of a node by name. m asks its Fabric Manager.
 func Providers(fs *sysfs.FS, kernel *control.Control, m fabric.Manager) map[string]Provider {

@@ -14,6 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -60,7 +61,7 @@ func TestLostPartitionIsReported(t *testing.T) {
 			}
 			p, s := start()
 			looks(p, s, "Ready=True (Prepared)")
-			*results = reactivated{{Record: rec, Err: &bind.NotActivatedError{Err: errors.New("its VM runs")}}}
+			*results = reactivated{{Record: rec, Err: &bind.NotActivatedError{Reason: rule.PartitionNotActivated, Err: errors.New("its VM runs")}}}
 			looks(p, s, "Ready=False (PartitionNotActivated)")
 			if restarts {
 				p, s = start()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
@@ -58,13 +59,13 @@ func (f *refusals) recordRefused(ctx context.Context, ref plan.Ref, cause error)
 		}
 		return f.record(ctx, ref, e)
 	}
-	switch code := rule.Classify(cause); code {
-	case rule.InUse, rule.Locked, rule.Quarantined, rule.PartitionNotActivated:
+	code := rule.Classify(cause)
+	failed, isActivation := errors.AsType[*bind.NotActivatedError](cause)
+	if isActivation && failed.Code() == code || slices.Contains([]rule.Code{rule.InUse, rule.Locked, rule.Quarantined}, code) {
 		e.Codes = []string{string(code)}
 		return f.record(ctx, ref, e)
-	default:
-		return nil // a fault of the node, which is in its log
 	}
+	return nil // a fault of the node, which is in its log
 }
 
 // refused is [Preparer.Refused].

@@ -163,7 +163,7 @@ func onlySeenByPrepare(err error) ([]pci.Address, rule.Code) {
 		return []pci.Address{held.Address}, rule.InUse
 	}
 	if failed, ok := errors.AsType[*bind.NotActivatedError](err); ok {
-		return namedGPUs(failed.Device), rule.PartitionNotActivated
+		return namedGPUs(failed.Device), failed.Code()
 	}
 	refused, ok := errors.AsType[*rule.RefusedError](err)
 	if !ok {

@@ -27,7 +27,7 @@ func TestAttempts(t *testing.T) {
 	ofAnother := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.Held, Address: gpu}}}
 	withMate := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.Held, Address: gpu, Culprit: &audio}}}
 	joined := map[pci.Address]rule.Code{{Bus: 0x86}: rule.PartitionNotActivated, {Bus: 0x87}: rule.PartitionNotActivated}
-	links := fmt.Errorf("prepare: %w", &bind.NotActivatedError{Device: "gpu-x2-0000-86-87", Err: errors.New("FM_ST_NVLINK_ERROR")})
+	links := fmt.Errorf("prepare: %w", &bind.NotActivatedError{Reason: rule.PartitionNotActivated, Device: "gpu-x2-0000-86-87", Err: errors.New("FM_ST_NVLINK_ERROR")})
 	foreign := &rule.RefusedError{Verdicts: []rule.Verdict{{Code: rule.PartitionNotActivated, Device: "gpu-x2-0000-86-87"}}}
 	lost := map[pci.Address]rule.Code{gpu: rule.HeldByLostClaim}
 	none, held := map[pci.Address]rule.Code{}, map[pci.Address]rule.Code{gpu: rule.InUse}
@@ -59,7 +59,7 @@ func TestAttempts(t *testing.T) {
 			a.Succeeded([]pci.Address{{Bus: 0x86}, {Bus: 0x87}})
 		}, none},
 		"a single GPU's partition": {func(a *dra.Attempts) {
-			a.Failed(&bind.NotActivatedError{Device: "gpu-0000-3b-00-0-vf-0000-5e-10-0", Err: errors.New("FM_ST_TIMEOUT")})
+			a.Failed(&bind.NotActivatedError{Reason: rule.PartitionNotActivated, Device: "gpu-0000-3b-00-0-vf-0000-5e-10-0", Err: errors.New("FM_ST_TIMEOUT")})
 		}, map[pci.Address]rule.Code{gpu: rule.PartitionNotActivated}},
 		"in use still": {func(a *dra.Attempts) {
 			a.Holders = blocking(func() bool { return true })
