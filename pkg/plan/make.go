@@ -47,6 +47,9 @@ type Node struct {
 	FatalErrors map[pci.Address]bool
 	// NotReady says why the node refuses all new claims; nil if it does not, or if that is unknown.
 	NotReady *NotReady
+	// Provides decides the settings of a function for a provider that this package does not know, or why the function can't have them; nil
+	// if there is none. It must be pure, as this package is.
+	Provides func(*device.Function) ([]Setting, *rule.Verdict)
 	// Attempted has the functions that new claims must be kept from for a reason that neither the snapshot nor the
 	// journal shows: Prepare failed more than once ([rule.InUse], [rule.DiskInUse]), Fabric Manager does not activate a
 	// partition with it ([rule.PartitionNotActivated]), or the claim that has the function no longer has it at the API

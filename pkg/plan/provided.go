@@ -40,19 +40,32 @@ const (
 	defaultPreemptTimeoutUs = 40_000
 )
 
-// A provide decides the settings that one provider makes for a claimed device, or why the device can't have them; both are nil for a
-// device that the provider does not serve.
-type provide func(*candidate) ([]Setting, *rule.Verdict)
+// provider is what is decided for one provider.
+type provider struct {
+	// name is that of its settings and in records; empty for one that makes none.
+	name string
+	// decide returns the settings that the provider makes for a claimed device, or why the device can't have them; both are nil for a
+	// device that the provider does not serve.
+	decide func(*candidate) ([]Setting, *rule.Verdict)
+	// stops reports whether the provider ends what the device executes between two tenants, also without a setting; nil if it never does.
+	stops func(*candidate) bool
+}
 
-// provides returns that of each provider.
-func provides() []provide {
-	return []provide{(*candidate).amdSlice, (*candidate).xeSlice, (*candidate).vgpu, (*candidate).fabric}
+// providers returns all providers. Those that make settings are in [bind.Providers] too.
+func providers() []provider {
+	return []provider{
+		{decide: (*candidate).amdSlice},
+		{name: ProviderXe, decide: (*candidate).xeSlice, stops: (*candidate).isOnXe},
+		{name: ProviderVGPU, decide: (*candidate).vgpu},
+		{name: ProviderFabric, decide: (*candidate).fabric},
+		{decide: (*candidate).further},
+	}
 }
 
 // provided refuses a device that can't have the settings that it needs.
 func (c *candidate) provided() *rule.Verdict {
-	for _, decide := range provides() {
-		if _, refusal := decide(c); refusal != nil {
+	for _, p := range providers() {
+		if _, refusal := p.decide(c); refusal != nil {
 			return refusal
 		}
 	}
@@ -62,23 +75,45 @@ func (c *candidate) provided() *rule.Verdict {
 // providedSettings returns the settings of all providers for a device that no check refuses.
 func (c *candidate) providedSettings() []Setting {
 	var all []Setting
-	for _, decide := range provides() {
-		settings, _ := decide(c)
+	for _, p := range providers() {
+		settings, _ := p.decide(c)
 		all = append(all, settings...)
 	}
 	return all
 }
 
-// servedBy returns the providers that end what the device executes between two tenants. xe does that for each slice, also if its bounds
-// are those that an operator has set, or the class asks for none.
+// servedBy returns the providers that end what the device executes between two tenants.
 func (c *candidate) servedBy() []string {
-	if c.choice.Slice == nil || c.f.VF == nil || c.f.Vendor != pci.VendorIntel {
-		return nil
+	var all []string
+	for _, p := range providers() {
+		if p.stops != nil && p.stops(c) {
+			all = append(all, p.name)
+		}
 	}
-	if pf, ok := c.node.Snapshot.Function(c.f.VF.PF); !ok || pf.Driver != "xe" {
-		return nil
+	return all
+}
+
+// further decides for the provider of [Node.Provides].
+func (c *candidate) further() ([]Setting, *rule.Verdict) {
+	if c.node.Provides == nil {
+		return nil, nil
 	}
-	return []string{ProviderXe}
+	return c.node.Provides(c.f)
+}
+
+// isIntelSlice reports whether the device is a VF of an Intel GPU.
+func (c *candidate) isIntelSlice() bool {
+	return c.choice.Slice != nil && c.f.VF != nil && c.f.Vendor == pci.VendorIntel
+}
+
+// isOnXe reports whether driver xe has the GPU of the VF. It then stops each slice, also if its bounds are those that an operator has set,
+// or the class asks for none.
+func (c *candidate) isOnXe() bool {
+	if !c.isIntelSlice() {
+		return false
+	}
+	pf, ok := c.node.Snapshot.Function(c.f.VF.PF)
+	return ok && pf.Driver == "xe"
 }
 
 // amdSlice refuses a VF of a GPU that is divided in another way than the node config says. gim can't change that for one claim.
@@ -102,15 +137,15 @@ func (c *candidate) amdSlice() ([]Setting, *rule.Verdict) {
 
 // xeSlice decides how driver xe shares the GPU of a VF.
 func (c *candidate) xeSlice() ([]Setting, *rule.Verdict) {
-	if c.choice.Slice == nil || c.f.VF == nil || c.f.Vendor != pci.VendorIntel {
+	if !c.isIntelSlice() {
 		return nil, nil
 	}
 	endless := c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated // the class accepts a slice without a bound
-	if pf, ok := c.node.Snapshot.Function(c.f.VF.PF); !ok || pf.Driver != "xe" {
+	if !c.isOnXe() {
 		if endless {
 			return nil, nil
 		}
-		return nil, c.withoutXe(pf)
+		return nil, c.withoutXe()
 	}
 	of := cmp.Or(c.choice.Slice.Intel, &v1alpha1.IntelSlices{})
 	var all []Setting
@@ -144,10 +179,10 @@ func xeSetting(name, want string) Setting {
 	return Setting{Provider: ProviderXe, Name: name, Want: want}
 }
 
-// withoutXe refuses a slice whose time nobody bounds. pf is nil if the node does not have it.
-func (c *candidate) withoutXe(pf *device.Function) *rule.Verdict {
+// withoutXe refuses a slice whose time nobody bounds.
+func (c *candidate) withoutXe() *rule.Verdict {
 	driver := "no driver"
-	if pf != nil && pf.Driver != "" {
+	if pf, ok := c.node.Snapshot.Function(c.f.VF.PF); ok && pf.Driver != "" {
 		driver = "driver " + pf.Driver
 	}
 	return c.mate(c.f, rule.UnsupportedSetting,

@@ -114,6 +114,10 @@ func scenes() []scene {
 			w.corner()
 			return one(pci.Address{Bus: 0x86})
 		}},
+		{"a GPU of a fifth provider", func(w *world) []pci.Address {
+			w.fifth = newFifth()
+			return one(w.k.AddGPU(0x3b))
+		}},
 		{"a GPU that is kept warm", func(w *world) []pci.Address {
 			gpu := w.k.AddGPU(0x3b)
 			w.wantsGPUs(1)
@@ -230,6 +234,7 @@ func crash(t *testing.T, sc scene, a act, p *power, reboot, loss bool) {
 		if w.fm != nil {
 			w.fm.Restart(false)
 		}
+		w.fifth.reboot()
 		original = w.bindings()
 	}
 	if jumps := []time.Duration{0, time.Hour, -time.Hour}; !loss { // the clock does not decide what is recovered

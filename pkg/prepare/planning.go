@@ -60,6 +60,7 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 		AddressPools: pools,
 		Stages:       p.stages(),
 		Failing:      failing,
+		Provides:     p.config.Provides,
 
 		HotPlug:       p.config.HotPlug,
 		HotPlugWindow: p.config.HotPlugWindow,

@@ -61,6 +61,8 @@ type Config struct {
 	// RecoverLimit limits the recovery of one record: an instance that was killed in a write that hangs in the kernel
 	// keeps its claim's lock, and the other claims must not wait for it. Zero means no limit.
 	RecoverLimit time.Duration
+	// Provides is [plan.Node]'s: what a provider needs that is in Parts, and not in package plan; nil if there is none.
+	Provides func(*device.Function) ([]plan.Setting, *rule.Verdict)
 	// Tracer may be nil.
 	Tracer Tracer
 }

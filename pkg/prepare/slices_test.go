@@ -1,7 +1,6 @@
 package prepare_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
-	"github.com/kata-vfio/kata-vfio/pkg/bind"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -59,6 +56,7 @@ func (w *world) settingsOfSlices() []string {
 			changed = append(changed, fmt.Sprintf("partition %d is active", id))
 		}
 	}
+	changed = append(changed, w.fifth.changed()...)
 	slices.Sort(changed)
 	return changed
 }
@@ -484,29 +482,6 @@ func TestVGPUWhoseWriteHangs(t *testing.T) {
 	}
 }
 
-// fifth is a provider that the product does not have: what it sets is text in memory.
-type fifth struct {
-	now map[string]string
-	log []string
-}
-
-func (f *fifth) Resolve(_ context.Context, fn *plan.Function, s *plan.Setting) error {
-	s.Found = f.now[fn.Address.String()+s.Name]
-	return nil
-}
-
-func (f *fifth) Read(_ context.Context, fn *plan.Function, name string) (string, error) {
-	return f.now[fn.Address.String()+name], nil
-}
-
-func (f *fifth) Set(_ context.Context, fn *plan.Function, name, value string) error {
-	f.now[fn.Address.String()+name] = value
-	f.log = append(f.log, name+"="+value)
-	return nil
-}
-
-func (*fifth) Accepts(_, want, now string) bool { return want == now }
-
 // TestRecordWithoutSettingsReadsBackAsItWas: Prepare of a prepared claim returns the record of the first, field by field.
 func TestRecordWithoutSettingsReadsBackAsItWas(t *testing.T) {
 	w := newWorld(t)
@@ -514,42 +489,5 @@ func TestRecordWithoutSettingsReadsBackAsItWas(t *testing.T) {
 	first := w.mustPrepare(w.request(uid, gpu))
 	if diff := cmp.Diff(first.Plan, w.mustPrepare(w.request(uid, gpu)).Plan); diff != "" {
 		t.Errorf("Prepare again (-want as at first +got):\n%s", diff)
-	}
-}
-
-// TestFifthProvider has its settings and activations made, kept over a restart, renewed between two sandboxes and taken back, by its
-// name alone: neither this package nor publish knows it.
-func TestFifthProvider(t *testing.T) {
-	w := newWorld(t)
-	gpu := w.k.AddGPU(0x3b)
-	provider := &fifth{now: map[string]string{}}
-	with := func(c *prepare.Config) { c.Parts.Providers = map[string]bind.Provider{"fifth": provider} }
-	asks := func(pl *plan.Plan) {
-		pl.Functions[0].Settings = []plan.Setting{
-			{Provider: "fifth", Name: "quota", Want: "half"},
-			{Provider: "fifth", Name: "link", Want: "up", Activation: true},
-		}
-	}
-	p := w.plugin(nil, with)
-	if _, err := p.Order().Begin(t.Context(), w.request(uid, gpu), journal.Claim, asks); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := w.plugin(nil, with).Recover(t.Context()); err != nil || len(r.Kept) != 1 {
-		t.Errorf("Recover = %+v, %v; want one claim kept", r, err)
-	}
-	for _, sandbox := range []string{"first", "second"} {
-		if err := w.plugin(nil, with).HandOver(t.Context(), uid, journal.Sandbox{ID: sandbox}); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := w.plugin(nil).Unprepare(t.Context(), uid); err == nil || !strings.Contains(err.Error(), `no provider "fifth"`) {
-		t.Errorf("Unprepare by a version without the provider = %v, want its name", err)
-	}
-	if _, err := w.plugin(nil, with).Unprepare(t.Context(), uid); err != nil {
-		t.Error(err)
-	}
-	want := []string{"quota=half", "link=up", "link=", "link=up", "link=", "quota="}
-	if diff := cmp.Diff(want, provider.log); diff != "" {
-		t.Errorf("set (-want +got):\n%s", diff)
 	}
 }

@@ -62,6 +62,8 @@ type world struct {
 	// fm is the Fabric Manager; nil if there is none. pair is the partition that the functions of requests are allocated as.
 	fm   *fabrictest.Manager
 	pair string
+	// fifth is a provider that the product does not have; nil on a node without it.
+	fifth *fifth
 	// stages are the sanitizers of the cluster; nil if it has none.
 	stages  *v1alpha1.Sanitizers
 	name    string                 // the node's in the cluster; empty if pools are not compared
@@ -129,6 +131,7 @@ func (w *world) plugin(power *power, changes ...func(*prepare.Config)) *plugin {
 		},
 		Node: w.node, Sanitizers: w.stages, NodeName: w.name, HolderWait: w.wait, UndoLimit: 10 * time.Second, RecoverLimit: w.recover,
 	}
+	w.fifth.addTo(&c, power)
 	for _, change := range changes {
 		change(&c)
 	}
