@@ -12,8 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,38 +120,6 @@ func TestCoreKnowsNoAudit(t *testing.T) {
 		for _, imp := range sources["pkg/"+name].imports {
 			if strings.HasPrefix(imp, "pkg/audit") || strings.HasPrefix(imp, "pkg/cli") {
 				t.Errorf("pkg/%s imports %s; the core imports neither the audit nor the commands' output", name, imp)
-			}
-		}
-	}
-}
-
-// TestProvidersAreBehindOneSeam keeps what one vendor's slices need out of the order of effects, the records and the slices: a further
-// provider changes package plan, which decides, and package bind, which writes.
-func TestProvidersAreBehindOneSeam(t *testing.T) {
-	named := regexp.MustCompile(`Provider[A-Z]\w+ = "`)
-	decides, err := os.ReadFile("../../pkg/plan/provided.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := named.FindAllString(string(decides), -1)
-	names = slices.Concat(names, []string{"ProviderXe", "ProviderVGPU", "ProviderFabric", "bind.Xe", "bind.VGPU", "bind.Fabric"})
-	for i, name := range names {
-		names[i], _, _ = strings.Cut(name, " ")
-	}
-	for _, dir := range []string{"prepare", "prepare/effects", "journal", "publish", "ledger", "maintain"} {
-		files, err := filepath.Glob("../../pkg/" + dir + "/*.go")
-		if err != nil || len(files) == 0 {
-			t.Fatalf("pkg/%s has %d files, %v", dir, len(files), err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range names {
-				if !strings.HasSuffix(file, "_test.go") && strings.Contains(string(text), name) {
-					t.Errorf("%s names %s; settings are the same for all providers there", file, name)
-				}
 			}
 		}
 	}
