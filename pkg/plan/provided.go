@@ -121,18 +121,61 @@ func (c *candidate) amdSlice() ([]Setting, *rule.Verdict) {
 	if c.choice.Slice == nil || c.choice.Slice.AMD == nil || c.f.VF == nil || c.f.Vendor != pci.VendorAMD {
 		return nil, nil
 	}
-	want, now := c.choice.Slice.AMD.Profile, c.node.Snapshot.Partition(c.f)
-	switch now {
+	want := c.choice.Slice.AMD
+	if want.Profile != "" {
+		if refusal := c.amdProfile(want.Profile); refusal != nil {
+			return nil, refusal
+		}
+	}
+	if want.MemoryMiB != nil {
+		return nil, c.amdMemory(uint64(*want.MemoryMiB))
+	}
+	return nil, nil
+}
+
+// amdProfile refuses a VF of a GPU that gim has not divided as wanted.
+func (c *candidate) amdProfile(want string) *rule.Verdict {
+	switch now := c.node.Snapshot.Partition(c.f); now {
 	case want:
-		return nil, nil
+		return nil
 	case "":
-		return nil, c.mate(c.f, rule.UnsupportedSetting,
+		return c.mate(c.f, rule.UnsupportedSetting,
 			fmt.Sprintf("the node config says that GPU %s is divided as %s, and its driver does not say how it is", c.f.VF.PF, want),
 			"update gim, or leave amd.profile out of gpuSlices in the node config")
+	default:
+		return c.mate(c.f, rule.UnsupportedSetting,
+			fmt.Sprintf("GPU %s is divided as %s, and the node config says %s", c.f.VF.PF, now, want),
+			"end all VMs with VFs of the GPU and have gim divide it again (amd-smi sets it), or correct amd.profile in gpuSlices")
 	}
-	return nil, c.mate(c.f, rule.UnsupportedSetting,
-		fmt.Sprintf("GPU %s is divided as %s, and the node config says %s", c.f.VF.PF, now, want),
-		"end all VMs with VFs of the GPU and have gim divide it again (amd-smi sets it), or correct amd.profile in gpuSlices")
+}
+
+// amdMemory refuses a VF whose memory, as its capacity has it, is not the wanted one. gim has no file with the memory of a VF, so it is
+// judged by the model and the number of VFs.
+func (c *candidate) amdMemory(want uint64) *rule.Verdict {
+	size, known := c.node.Snapshot.GPUMemory(c.f)
+	if !known {
+		return c.mate(c.f, rule.UnsupportedSetting,
+			fmt.Sprintf("the node config says that each VF of GPU %s has %d MiB, and what a VF of this model has with %s is not known", c.f.VF.PF, want, c.vfs()),
+			"load gim with a number of VFs that its release notes name for the model, or leave amd.memoryMiB out of gpuSlices in the node config")
+	}
+	if now := size >> 20; now != want {
+		return c.mate(c.f, rule.UnsupportedSetting,
+			fmt.Sprintf("each VF of GPU %s has %d MiB with %s, and the node config says %d", c.f.VF.PF, now, c.vfs(), want),
+			"end all VMs with VFs of the GPU and load gim with another vf_num, or correct amd.memoryMiB in gpuSlices")
+	}
+	return nil
+}
+
+// vfs returns how many VFs the device's PF has, as a phrase.
+func (c *candidate) vfs() string {
+	pf, ok := c.node.Snapshot.Function(c.f.VF.PF)
+	switch {
+	case !ok || pf.PF == nil:
+		return "an unknown number of VFs"
+	case pf.PF.NumVFs == 1:
+		return "1 VF"
+	}
+	return fmt.Sprintf("%d VFs", pf.PF.NumVFs)
 }
 
 // xeSlice decides how driver xe shares the GPU of a VF.

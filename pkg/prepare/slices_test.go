@@ -215,6 +215,39 @@ func TestSliceOfAMDIsDividedAsConfigured(t *testing.T) {
 	}
 }
 
+// TestSliceOfAMDHasTheConfiguredMemory, or is refused with what it has.
+func TestSliceOfAMDHasTheConfiguredMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		vfs     int
+		profile string
+		memory  int
+		says    []string // none if it is prepared
+	}{
+		"as configured":               {8, "", 24576, nil},
+		"the whole GPU as one VF":     {1, "", 196608, nil},
+		"with its profile":            {8, "CPX/NPS4", 24576, nil},
+		"gim was loaded with one VF":  {1, "", 24576, []string{"each VF of GPU 0000:3b:00.0 has 196608 MiB with 1 VF", "says 24576", "vf_num"}},
+		"gim was loaded with eight":   {8, "CPX/NPS4", 196608, []string{"has 24576 MiB with 8 VFs", "says 196608"}},
+		"a number that no note names": {4, "", 49152, []string{"each VF of GPU 0000:3b:00.0 has 49152 MiB", "with 4 VFs is not known", "leave amd.memoryMiB out"}},
+		"the profile is another, too": {1, "SPX/NPS1", 24576, []string{"is divided as CPX/NPS4", "says SPX/NPS1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			_, vfs := w.k.AddGIMHost(0x3b, c.vfs, "CPX", "NPS4")
+			w.slices(v1alpha1.GPUSliceRule{AMD: &v1alpha1.AMDSlices{Profile: c.profile, MemoryMiB: new(c.memory)}})
+			if len(c.says) == 0 {
+				w.mustPrepare(w.request(uid, vfs[0]))
+				return
+			}
+			_, err := w.plugin(nil).Prepare(t.Context(), w.request(uid, vfs[0]))
+			if refused := wantRefused(t, err); refused == nil || !refused.Has(rule.UnsupportedSetting) {
+				t.Errorf("Prepare = %v, want a refusal", err)
+			}
+			says(t, err, c.says...)
+		})
+	}
+}
+
 // TestSliceOfIntelOnAnOlderKernel is refused unless the class accepts a slice without a bound.
 func TestSliceOfIntelOnAnOlderKernel(t *testing.T) {
 	w, pf, vfs := withXe(t, nil)

@@ -98,6 +98,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"deviceClasses: {sata: {enabled: true}}":                                                                 "additional properties 'sata' not allowed",
 		"deviceClasses: {gpu: {alias: true}, accelerator: {enabled: true}}":                                      "both make the DeviceClass accelerator.kata-vfio.dev",
 		"nodeConfig: {gpuSlices: [{match: {}}]}":                                                                 "minProperties",
+		"nodeConfig: {gpuSlices: [{match: {vendors: ['1002']}, amd: {}}]}":                                       "minProperties",
+		"nodeConfig: {gpuSlices: [{match: {vendors: ['1002']}, amd: {memoryMiB: 0}}]}":                           "minimum",
 		"deviceClasses: {pf: {alias: true}}":                                                                     "additional properties 'alias' not allowed",
 		"deviceClasses: {gpu: {namespaces: [team_a]}}":                                                           "does not match pattern",
 		"deviceClasses: {gpu: {namespaces: ['team-*']}}":                                                         "does not match pattern",

@@ -26,7 +26,10 @@ type GPUSliceRule struct {
 // nothing: it refuses VFs of a GPU that is divided in another way.
 type AMDSlices struct {
 	// Profile is the partition of compute dies and memory, such as CPX/NPS4 for 8 VFs of an MI300X. VFs are published with it.
-	Profile string `json:"profile"`
+	Profile string `json:"profile,omitempty"`
+	// MemoryMiB is the memory of each VF in MiB, such as 24576 for 8 VFs of an MI300X: the model's memory, divided by the number of
+	// VFs. gim has no file with the memory that it gave a VF.
+	MemoryMiB *int `json:"memoryMiB,omitempty"`
 }
 
 // IsPartition reports whether text names a partition of an AMD GPU: its compute dies, a slash, and its memory.
@@ -119,10 +122,22 @@ func (c *NodeConfig) checkSlices(p *problems) {
 	}
 }
 
+// mostMemoryMiB is more than any GPU has: 1 TiB.
+const mostMemoryMiB = 1 << 20
+
 func (s *AMDSlices) check(p *problems, path string) {
-	if s != nil && !IsPartition(s.Profile) {
+	if s == nil {
+		return
+	}
+	if s.Profile == "" && s.MemoryMiB == nil {
+		p.add(path, "empty, so that it refuses nothing; set profile, memoryMiB, or both, or remove it")
+	}
+	if s.Profile != "" && !IsPartition(s.Profile) {
 		p.add(path+".profile", "%s is not a partition of compute dies and memory, such as CPX/NPS4; cat spatial_partition_mode and memory_partition_mode of the "+
 			"GPU in /sys/bus/pci/devices print the present one", show(s.Profile))
+	}
+	if m := s.MemoryMiB; m != nil && (*m < 1 || *m > mostMemoryMiB) {
+		p.add(path+".memoryMiB", "%d is not from 1 to %d", *m, mostMemoryMiB)
 	}
 }
 
@@ -137,7 +152,7 @@ func (s *IntelSlices) check(p *problems, path string) {
 	}{
 		{"execQuantumMs", s.ExecQuantumMs, 100_000},
 		{"preemptTimeoutUs", s.PreemptTimeoutUs, 100_000_000},
-		{"memoryMiB", s.MemoryMiB, 1 << 20},
+		{"memoryMiB", s.MemoryMiB, mostMemoryMiB},
 	} {
 		if v.value != nil && (*v.value < 1 || *v.value > v.most) {
 			p.add(path+"."+v.name, "%d is not from 1 to %d", *v.value, v.most)

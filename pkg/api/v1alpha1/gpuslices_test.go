@@ -44,6 +44,11 @@ func TestGPUSlices(t *testing.T) {
 		`[{match: {vendors: ["1002"]}, amd: {profile: CPX/NPS4}}]`:                                                           "",
 		`[{match: {vendors: ["1002"]}, amd: {profile: CPX}}]`: `NodeConfig: gpuSlices[0].amd.profile: "CPX" is not a partition of compute dies and memory, such as CPX/NPS4; ` +
 			"cat spatial_partition_mode and memory_partition_mode of the GPU in /sys/bus/pci/devices print the present one",
+		`[{match: {vendors: ["1002"]}, amd: {}}]`:                                           `NodeConfig: gpuSlices[0].amd: empty, so that it refuses nothing; set profile, memoryMiB, or both, or remove it`,
+		`[{match: {vendors: ["1002"]}, amd: {memoryMiB: 24576}}]`:                           "",
+		`[{match: {vendors: ["1002"]}, amd: {profile: SPX/NPS1, memoryMiB: 196608}}]`:       "",
+		`[{match: {vendors: ["1002"]}, amd: {memoryMiB: 0}}]`:                               `NodeConfig: gpuSlices[0].amd.memoryMiB: 0 is not from 1 to 1048576`,
+		`[{match: {vendors: ["1002"]}, amd: {memoryMiB: 1048577}}]`:                         `NodeConfig: gpuSlices[0].amd.memoryMiB: 1048577 is not from 1 to 1048576`,
 		`[{match: {vendors: ["10de"]}, nvidia: {vgpuType: NVIDIA L40S-12Q, instances: 4}}]`: "",
 		`[{match: {vendors: ["10de"]}, nvidia: {instances: 65}}]`: "NodeConfig: gpuSlices[0].nvidia.vgpuType: missing; `nvidia-smi vgpu -s` lists the types of the node's GPUs (\"NVIDIA L40S-12Q\"); " +
 			"gpuSlices[0].nvidia.instances: 65 is not from 1 to 64; `nvidia-smi vgpu -s -v` prints Max Instances for each type",
