@@ -79,6 +79,18 @@ compare() {
 	if [ "$2" = "$3" ]; then result "$1" "as expected" "$4: $3"; else result "$1" differs "$4: expected $2, saw $3"; fi
 }
 
+# near ID WANTED SEEN TEXT: as compare, and a number may be rounded by an eighth, as the plugin accepts it.
+near() {
+	case $2/$3 in
+	*[!0-9/]* | */ | */0) compare "$@"; return 0 ;;
+	esac
+	if [ $(($2 > $3 ? $2 - $3 : $3 - $2)) -le $(($2 / 8 > 1 ? $2 / 8 : 1)) ]; then
+		result "$1" "as expected" "$4: $3"
+	else
+		result "$1" differs "$4: $3, which is rounded by more than an eighth of $2"
+	fi
+}
+
 functions() { ls "$root/sys/bus/pci/devices" 2>/dev/null; }
 dir() { printf '%s/sys/bus/pci/devices/%s' "$root" "$1"; }
 value() { cat "$(dir "$1")/$2" 2>/dev/null || echo none; }
@@ -94,6 +106,40 @@ held() {
 	done
 	group=$(basename "$(readlink "$(dir "$1")/iommu_group" 2>/dev/null || echo none)")
 	fuser -s "/dev/vfio/$group" 2>/dev/null
+}
+
+# idle ADDRESS: whether a reset harms nobody: no process has the function, and no driver of the host has it.
+idle() {
+	case $(driver "$1") in none | vfio-pci | *[-_]vfio[-_]pci) ;; *) return 1 ;; esac
+	[ -e "$(dir "$1")/reset" ] && ! held "$1"
+}
+
+# vfs ADDRESS: the VFs of a PF, in the order of their numbers.
+vfs() {
+	n=0
+	while [ -e "$(dir "$1")/virtfn$n" ]; do
+		basename "$(readlink "$(dir "$1")/virtfn$n")"
+		n=$((n + 1))
+	done
+}
+
+# chosen FILE: a value of sysfs, and of a list such as "[low] normal" the word in brackets.
+chosen() {
+	text=$(cat "$1" 2>/dev/null) || return 1
+	printf '%s\n' "$text" | sed 's/.*\[\([^]]*\)\].*/\1/'
+}
+
+# changed SET BACK FILE VALUE TEXT: sets a value, which the firmware may round, reads it, and takes it back.
+changed() {
+	[ -e "$3" ] || { result "$1" "no hardware" "$5: this kernel or this GPU does not have it"; return 0; }
+	found=$(chosen "$3") || { result "$1" differs "$5 can't be read"; return 0; }
+	offered "$1" "set $5 to $4, and back to $found" || return 0
+	restore="printf %s '$found' >'$3' || true"
+	printf '%s' "$4" >"$3" || true
+	near "$1" "$4" "$(chosen "$3" || echo unreadable)" "$5 after $4 was written"
+	printf '%s' "$found" >"$3" || true
+	compare "$2" "$found" "$(chosen "$3" || echo unreadable)" "$5 as found"
+	restore=''
 }
 
 node() {
@@ -124,6 +170,7 @@ vgpus() {
 	[ -n "$type" ] || { result V3 differs "$first lists no type as \"number : name\" or \"name : number\": $(value "$first" nvidia/creatable_vgpu_types | head -n 1)"; return 0; }
 	offered V3 "make $first a vGPU of type $type, end it, and reset the VF" || return 0
 	before=$(registers "$first")
+	listed=$(value "$first" nvidia/creatable_vgpu_types | sha256sum | cut -c1-16)
 	restore="put $first nvidia/current_vgpu_type 0 || true"
 	put "$first" nvidia/current_vgpu_type "$type" || true
 	compare V3 "$type" "$(value "$first" nvidia/current_vgpu_type)" "type after it was written"
@@ -140,6 +187,8 @@ vgpus() {
 	put "$first" nvidia/current_vgpu_type 0 || true
 	compare V9 0 "$(value "$first" nvidia/current_vgpu_type)" "type after 0 was written again"
 	restore=''
+	keep "vgpu-$first-after" cat "$(dir "$first")/nvidia/creatable_vgpu_types"
+	compare V10 "$listed" "$(value "$first" nvidia/creatable_vgpu_types | sha256sum | cut -c1-16)" "list of creatable types after all of that"
 }
 
 # xe: VFs of Intel GPUs.
@@ -149,15 +198,83 @@ xe() {
 		pf=$(basename "$(dirname "$(dirname "$(dirname "$profile")")")")
 		keep "xe-$pf" grep -r . "$(dir "$pf")/sriov_admin"
 		compare X1 xe "$(driver "$pf")" "driver of the GPU $pf"
-		offered X2 "set exec_quantum_ms of VF 1 of $pf to 21, and back" || continue
-		found=$(cat "$profile/exec_quantum_ms")
-		restore="printf %s '$found' >'$profile/exec_quantum_ms' || true"
-		printf 21 >"$profile/exec_quantum_ms" || true
-		compare X2 21 "$(cat "$profile/exec_quantum_ms")" "exec_quantum_ms after 21 was written"
-		printf '%s' "$found" >"$profile/exec_quantum_ms" || true
-		compare X3 "$found" "$(cat "$profile/exec_quantum_ms")" "exec_quantum_ms as found"
-		restore=''
+		xe_values "$pf"
+		changed X2 X3 "$profile/exec_quantum_ms" 21 "exec_quantum_ms of VF 1 of $pf"
+		changed X5 X6 "$profile/preempt_timeout_us" 41003 "preempt_timeout_us of VF 1 of $pf"
+		changed X7 X8 "$profile/exec_quantum_ms" 100000 "exec_quantum_ms of VF 1 of $pf, the most that the node config permits"
+		xe_priority "$pf" "$profile/sched_priority"
+		xe_idle "$pf"
 	done
+}
+
+# xe_values PF: whether the plugin can read the values of each VF. The kernel refuses to if the tiles of a GPU have different ones.
+xe_values() {
+	bad='' endless=0
+	for vf in "$(dir "$1")"/sriov_admin/vf[0-9]*; do
+		for name in exec_quantum_ms preempt_timeout_us; do
+			seen=$(chosen "$vf/profile/$name" || true)
+			case $seen in
+			0) endless=$((endless + 1)) ;;
+			'' | *[!0-9]*) bad="$bad $(basename "$vf")/$name" ;;
+			esac
+		done
+		[ ! -e "$vf/profile/sched_priority" ] || case $(chosen "$vf/profile/sched_priority" || true) in
+		low | normal) ;;
+		*) bad="$bad $(basename "$vf")/sched_priority" ;;
+		esac
+	done
+	if [ -z "$bad" ]; then
+		result X4 "as expected" "values of all VFs of $1 are readable; $endless of them set no bound of time"
+	else
+		result X4 differs "values of VFs of $1 that are missing or have another form:$bad"
+	fi
+}
+
+# xe_priority PF FILE: the firmware of today's GPUs gives all VFs one priority, and the kernel then lets nobody write the file.
+xe_priority() {
+	if [ -e "$2" ] && [ -z "$(find "$2" -perm /222)" ]; then
+		result X9 "as expected" "sched_priority of VF 1 of $1 is fixed: claims are refused where the node config has another priority"
+		return 0
+	fi
+	case $(chosen "$2" || true) in normal) other=low ;; *) other=normal ;; esac
+	changed X9 X10 "$2" "$other" "sched_priority of VF 1 of $1"
+}
+
+# xe_idle PF: the experiments that would harm a user of the VF. xe counts its VFs from 1.
+xe_idle() {
+	free='' number=0
+	for vf in $(vfs "$1"); do
+		number=$((number + 1))
+		! idle "$vf" || { free=$vf; break; }
+	done
+	[ -n "$free" ] || { result X11 "not asked" "memory and stop of a VF: none of $1 is free, and on vfio-pci or no driver"; return 0; }
+	admin=$(dir "$1")/sriov_admin/vf$number
+	memory=$(chosen "$admin/profile/vram_quota" || true)
+	case $memory in
+	'' | 0 | *[!0-9]*) result X11 "no hardware" "vram_quota of VF $number of $1: it has no memory of its own" ;;
+	*) changed X11 X12 "$admin/profile/vram_quota" $((memory / 2 + 1)) "vram_quota of VF $number of $1" ;;
+	esac
+	xe_stop "$free" "$admin"
+}
+
+# bounds DIRECTORY: the bounds of time of a VF, in one line.
+bounds() { cat "$1/profile/exec_quantum_ms" "$1/profile/preempt_timeout_us" 2>&1 | tr '\n' ' '; }
+
+# xe_stop ADDRESS DIRECTORY: ends what a VF executes, and resets it, as the plugin does between two tenants. The reset ends the stop.
+xe_stop() {
+	offered X13 "stop the VF $1, and reset it" || return 0
+	before=$(registers "$1") found=$(bounds "$2")
+	if [ -e "$2/stop" ]; then
+		restore="put $1 reset 1 || true"
+		if printf 1 >"$2/stop"; then seen=done; else seen=refused; fi
+		compare X13 "done" "$seen" "stop of $1"
+	else
+		result X13 "no hardware" "stop of $1: the kernel is older than Linux 6.19"
+	fi
+	if put "$1" reset 1; then seen=done; else seen=refused; fi
+	compare X14 "done, $before" "$seen, $(registers "$1")" "reset of $1 after its stop, and its registers"
+	compare X15 "$found" "$(bounds "$2")" "bounds of time of $1 after its reset"
+	restore=''
 }
 
 # gim: VFs of AMD GPUs.
@@ -174,11 +291,63 @@ gim() {
 		*/1 | */2 | */8 | 0x7460/[1-9] | 0x7460/1[0-2]) result A1 "as expected" "number of VFs of $a: $(value "$a" sriov_numvfs)" ;;
 		*) result A1 differs "number of VFs of $a: expected 1, 2 or 8 (V710: 1 to 12), saw $(value "$a" sriov_numvfs)" ;;
 		esac
-		partition=$(value "$a" spatial_partition_mode)/$(value "$a" memory_partition_mode | sed -n '1s/^memory_partition_mode: *//p')
-		case $partition in
-		[SDTQC]PX/NPS[1248]) result A2 "as expected" "$a is divided as $partition" ;;
-		*) result A2 differs "partition of $a: expected such as CPX/NPS4, saw $partition" ;;
+		divided=$(partition_of "$a")
+		case $divided in
+		[SDTQC]PX/NPS[1248]) result A2 "as expected" "$a is divided as $divided" ;;
+		*) result A2 differs "partition of $a: expected such as CPX/NPS4, saw $divided" ;;
 		esac
+		gim_resets "$a"
+		gim_memory "$a"
+	done
+}
+
+# partition_of ADDRESS: how gim has divided a GPU, such as CPX/NPS4.
+partition_of() { printf '%s/%s' "$(value "$1" spatial_partition_mode)" "$(value "$1" memory_partition_mode | sed -n '1s/^memory_partition_mode: *//p')"; }
+
+# ids_of ADDRESS: vendor and device in the registers, which are all ff when a GPU does not answer.
+ids_of() { head -c 4 "$(dir "$1")/config" | od -An -tx1 | tr -d ' \n'; }
+
+# gim_resets PF: the reset of each VF that nothing uses, and the GPU after them.
+gim_resets() {
+	all=''
+	for vf in $(vfs "$1"); do ! idle "$vf" || all="$all $vf"; done
+	[ -n "$all" ] || { result A3 "not asked" "reset VFs of $1: none is free, and on vfio-pci or no driver"; return 0; }
+	offered A3 "reset VFs of $1, three times each:$all" || return 0
+	divided=$(partition_of "$1") gpu=$(ids_of "$1")
+	for vf in $all; do
+		before=$(registers "$vf") seen=done
+		for _ in 1 2 3; do put "$vf" reset 1 || seen=refused; done
+		compare A3 "done, $before" "$seen, $(registers "$vf")" "three resets of $vf, and its registers"
+	done
+	compare A4 "$divided" "$(partition_of "$1")" "partition of $1 after resets of its VFs"
+	compare A5 "$gpu" "$(ids_of "$1")" "vendor and device in the registers of $1 after resets of its VFs"
+}
+
+# published DEVICE VFS: the memory of a VF in MiB, as the plugin publishes it for a model and its number of VFs; nothing if it does not.
+published() {
+	case $1/$2 in
+	0x74a1/[18]) gib=192 ;;
+	0x74a5/1) gib=256 ;;
+	0x75a[03]/[128]) gib=288 ;;
+	0x740f/1) gib=64 ;;
+	*) return 0 ;;
+	esac
+	echo $((gib * 1024 / $2))
+}
+
+# gim_memory PF: the memory of each VF by AMD's tool, which takes a part for the driver, beside what the plugin publishes.
+gim_memory() {
+	mib=$(published "$(value "$1" device)" "$(value "$1" sriov_numvfs)")
+	[ -n "$mib" ] || { result A6 "no hardware" "memory of the VFs of $1: the plugin publishes none for this model and number"; return 0; }
+	command -v amd-smi >/dev/null 2>&1 || { result A6 "not asked" "compare the memory of the VFs of $1 with AMD's amd-smi, which is not in PATH"; return 0; }
+	for vf in $(vfs "$1"); do
+		keep "amd-smi-$vf" amd-smi static "--vf=$vf"
+		size=$(sed -n 's/^ *FB_SIZE: *\([0-9][0-9]*\) *MB *$/\1/p' "$work/amd-smi-$vf.txt" | head -n 1)
+		if [ -n "$size" ] && [ "$size" -le "$mib" ] && [ "$size" -ge $((mib - mib / 16)) ]; then
+			result A6 "as expected" "$vf has $size MB, and the plugin publishes $mib"
+		else
+			result A6 differs "$vf has ${size:-an unknown number of} MB, and the plugin publishes $mib"
+		fi
 	done
 }
 
@@ -219,6 +388,7 @@ fabric() {
 		result F1 differs "kata-vfio-fabric listed no partitions; see fabric.txt"
 	fi
 	keep nvidia-smi nvidia-smi -q
+	fabric_proc
 	keep modules kata-vfio-bootstrap modules
 	if grep -q 'exit code' "$work/modules.txt"; then
 		result F4 differs "kata-vfio-bootstrap modules has no map; see modules.txt"
@@ -249,6 +419,14 @@ fabric() {
 	keep fabric-deactivate call '"call": "deactivate", "id": '"$partition"
 	compare F3 no "$(active "$partition")" "partition $partition is active after kata-vfio-fabric deactivated it"
 	restore=''
+}
+
+# fabric_proc: whether the kernel's files of a GPU have its module, which only nvidia-smi shows as far as known.
+fabric_proc() {
+	[ -d "$root/proc/driver/nvidia/gpus" ] || { result F9 "no hardware" "NVIDIA's driver has no GPU"; return 0; }
+	keep proc-gpus grep -rh : "$root/proc/driver/nvidia/gpus"
+	if grep -qi 'module id' "$work/proc-gpus.txt"; then seen=yes; else seen=no; fi
+	compare F9 no "$seen" "/proc/driver/nvidia/gpus has a Module ID"
 }
 
 # reset_active ADDRESS: whether a partition stays active when one of its GPUs is reset, as VFIO does when a VM opens it.
@@ -286,10 +464,12 @@ resets() {
 		case $(value "$a" class) in 0x0300* | 0x0302* | 0x0380* | 0x1200*) ;; *) continue ;; esac
 		[ "$(driver "$a")" = vfio-pci ] && [ -e "$(dir "$a")/reset" ] && ! held "$a" || continue
 		tried=yes
-		offered R1 "reset $a by $(value "$a" reset_method | cut -d' ' -f1)" || continue
+		offered R1 "reset $a four times by $(value "$a" reset_method | cut -d' ' -f1)" || continue
 		before=$(registers "$a")
 		put "$a" reset 1 || true
 		compare R1 "$before" "$(registers "$a")" "registers of $a after a reset"
+		for _ in 1 2 3; do put "$a" reset 1 || true; done
+		compare R2 "$before" "$(registers "$a")" "registers of $a after three more resets"
 	done
 	[ "$tried" = yes ] || result R1 "no hardware" "no free GPU on vfio-pci"
 }
