@@ -104,7 +104,7 @@ func allocatorOf(tb testing.TB, all []*resourceapi.ResourceSlice, cache *cel.Cac
 		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true,
 		ConsumableCapacity: true, DeviceBindingAndStatus: true,
 	}
-	a, err := structured.NewAllocator(tb.Context(), features, state, classes{"gpu", "vf", "pf", "gpu-vf", "gpu-x2"}, all, cache)
+	a, err := structured.NewAllocator(tb.Context(), features, state, classes{"gpu", "vf", "pf", "gpu-vf", "gpu-x2", "gpu-slice"}, all, cache)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -109,6 +109,9 @@ func (c classes) List() ([]*resourceapi.DeviceClass, error) {
 	for i, kind := range c {
 		all[i] = &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: kind}}
 		selects := fmt.Sprintf(`type.orValue("") == %q`, kind)
+		if kind == "gpu-slice" {
+			selects = `type.orValue("") == "gpuvf"`
+		}
 		if size, joined := strings.CutPrefix(kind, "gpu-x"); joined {
 			selects = "fabricSize.orValue(0) == " + size
 		}

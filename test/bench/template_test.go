@@ -38,6 +38,7 @@ func TestExamplesScaleFromZero(t *testing.T) {
 		"gpu-job.yaml":                  {"gpu", "gpu"},
 		"gpu-notebook.yaml":             {"gpu", "gpu"},
 		"gpu-pod.yaml":                  {none, none}, // by isolated
+		"gpu-slices-of-one-card.yaml":   {none, none}, // by card
 		"gpu-vf-pair.yaml":              {"gpu-vf", none},
 		"partition/pod.yaml":            {none, none}, // by fabricVersion; Fabric Manager of a node that is not there says nothing
 		"queue/job.yaml":                {"gpu gpu", "gpu gpu"},

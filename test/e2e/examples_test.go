@@ -176,6 +176,8 @@ func TestSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 		typed("plain-gpu-1", "gpu"), typed("plain-gpu-2", "gpu"), typed("plain-pf-1", "pf"),
 		typed("plain-vf-1", "vf"), typed("plain-vf-2", "vf"), typed("plain-vf-3", "vf"), typed("plain-vf-4", "vf"),
 		full("full-gpu-1", "gpu"), full("full-gpu-2", "gpu"), full("full-gpu-3", "gpu"), full("full-vf-1", "vf"), full("full-vf-2", "vf"),
+		sliceOf("0000:13:00.0", "lone-slice-1"), sliceOf("0000:14:00.0", "card-slice-1"), sliceOf("0000:14:00.0", "card-slice-2"),
+		sliceOf("0000:14:00.0", "card-slice-3"), sliceOf("0000:14:00.0", "card-slice-4"),
 		typed("plain-pair-1", "gpu-vf"), placed("placed-gpu-1", "gpu"), placed("placed-vf-1", "vf"),
 	))
 	for name, text := range examples(t) {
@@ -196,6 +198,7 @@ func TestSchedulerGivesTheExamplesTheirDevices(t *testing.T) {
 		"gpu": {"full-gpu"}, "direct": {"plain-gpu"}, "extended-resource": {"plain-gpu"}, "vf": {"plain-vf"}, "vf-endpoint": {"plain-vf"}, "pf": {"plain-pf"},
 		"gpu-and-vf": {"full-gpu", "full-vf"}, "gpu-and-vf-network": {"full-gpu", "full-vf"}, "vf-network": {"plain-vf"}, "vf-network-by-policy": {"plain-vf"},
 		"gpu-and-vf-nearest": {"placed-gpu", "placed-vf"}, "gpu-vf-pair": {"plain-pair"},
+		"gpu-slices-of-one-card": {"card-slice", "card-slice", "card-slice", "card-slice"},
 	}
 	if diff := cmp.Diff(want, devicesByPod(t, admin, ns)); diff != "" {
 		t.Errorf("the pods' devices differ (-want +got):\n%s", diff)
@@ -264,6 +267,14 @@ func placed(name, kind string) resourcev1.Device {
 	d.Attributes["pcieSwitch"] = resourcev1.DeviceAttribute{StringValue: new("0000:5d:00.0")}
 	d.Attributes["resource.kubernetes.io/pcieRoot"] = resourcev1.DeviceAttribute{StringValue: new("pci0000:5c")}
 	d.Attributes["resource.kubernetes.io/numaNode"] = resourcev1.DeviceAttribute{IntValue: new(int64(1))}
+	return d
+}
+
+// sliceOf is a slice of a card.
+func sliceOf(card, name string) resourcev1.Device {
+	d := typed(name, "gpuvf")
+	d.Attributes["card"] = resourcev1.DeviceAttribute{StringValue: &card}
+	d.Attributes["boundary"] = resourcev1.DeviceAttribute{StringValue: new("hardwareSlice")}
 	return d
 }
 
