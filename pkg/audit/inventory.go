@@ -136,7 +136,7 @@ func view(s *device.Snapshot, f *device.Function, assessor *plan.Assessor) Devic
 	v := as.Isolation
 	d := Device{
 		Function: f, GroupMembers: []pci.Address{}, Refusals: list(as.Faults()),
-		Isolated: v.Isolated, Reasons: list(v.Reasons), Notes: list(v.Notes), Evidence: list(v.Evidence), Reset: v.Reset,
+		Isolated: v.Isolated, Reasons: list(v.Reasons), Notes: list(v.Notes), Evidence: list(v.Evidence.List()), Reset: v.Reset,
 	}
 	if g, ok := s.GroupWith(f); ok {
 		d.GroupMembers = list(g.Members)

@@ -3,7 +3,6 @@ package isolation
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -82,10 +81,7 @@ func (j *judging) viable() {
 	if !listed {
 		self = len(g.members)
 	}
-	// The evidence has each member but f itself, and room for what other checks see: for a large group, most of the work is to copy it.
-	const ofOthers = 16
-	j.v.Evidence = slices.Grow(j.v.Evidence, len(g.evidence)+ofOthers)
-	j.v.Evidence = append(append(j.v.Evidence, g.evidence[:self]...), g.evidence[min(self+1, len(g.evidence)):]...)
+	j.v.Evidence.share(g.evidence, self)
 	for _, i := range g.look(j.f) {
 		switch {
 		case i == self:

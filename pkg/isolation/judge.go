@@ -16,17 +16,17 @@ import (
 // Judgment is the result of the checks of one function's isolation within its group.
 type Judgment struct {
 	// Isolated is true when there are no Reasons.
-	Isolated bool `json:"isolated"`
+	Isolated bool
 	// Reasons are worst first; within a severity, in the order of the checks
 	// and then of addresses.
-	Reasons []rule.Verdict `json:"reasons,omitempty"`
+	Reasons []rule.Verdict
 	// Notes are facts that don't break isolation: ATS on, an identity default
 	// domain, group mates that go with the function. Ordered as Reasons are.
-	Notes []rule.Verdict `json:"notes,omitempty"`
-	// Evidence are the checked facts that are in order.
-	Evidence []rule.Evidence `json:"evidence,omitempty"`
+	Notes []rule.Verdict
+	// Evidence are all facts that were checked.
+	Evidence Evidence
 	// Reset is the way to reset the function, or nil if there is none.
-	Reset *Reset `json:"reset,omitempty"`
+	Reset *Reset
 }
 
 // Has reports whether a reason has the code.
@@ -83,7 +83,7 @@ func (j *judging) note(r rule.Verdict) { j.v.Notes = append(j.v.Notes, weighed(r
 // saw records a fact and returns it, so that a reason can cite it.
 func (j *judging) saw(path, value string) []rule.Evidence {
 	e := rule.Evidence{Path: path, Value: value}
-	j.v.Evidence = append(j.v.Evidence, e)
+	j.v.Evidence.add(e)
 	return []rule.Evidence{e}
 }
 

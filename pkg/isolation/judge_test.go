@@ -2,6 +2,7 @@ package isolation_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -82,11 +83,16 @@ func runJudgeCases(t *testing.T, cases []judgeCase) {
 				t.Errorf("Isolated = %t, want %t for reasons %v", v.Isolated, len(c.reasons) == 0, c.reasons)
 			}
 			checkWording(t, slices.Concat(v.Reasons, v.Notes))
-			if diff := cmp.Diff(v, isolation.Judge(c.node, f)); diff != "" {
+			if diff := cmp.Diff(v, isolation.Judge(c.node, f), listEvidence()); diff != "" {
 				t.Errorf("a second look differs (-want the first +got the second):\n%s", diff)
 			}
 		})
 	}
+}
+
+// listEvidence has the facts of judgments compared.
+func listEvidence() cmp.Option {
+	return cmp.Transformer("List", func(e isolation.Evidence) []rule.Evidence { return e.List() })
 }
 
 func summary(reasons []rule.Verdict) []string {
@@ -367,8 +373,36 @@ func TestEvidenceOfAGoodVerdict(t *testing.T) {
 		{Path: "/sys/kernel/iommu_groups/2/type", Value: "DMA"},
 		{Path: "/sys/bus/pci/devices/0000:21:00.0/reset_method", Value: "flr bus"},
 	}
-	if diff := cmp.Diff(want, v.Evidence); diff != "" {
+	if diff := cmp.Diff(want, v.Evidence.List()); diff != "" {
 		t.Errorf("evidence (-want +got):\n%s", diff)
+	}
+}
+
+// TestEvidenceHasTheMatesOnly: judgments on functions of a group share what shows its members' drivers, and each leaves out its own function's.
+func TestEvidenceHasTheMatesOnly(t *testing.T) {
+	s := node(gpu("0000:21:00.0", 2), audio("0000:21:00.1", 2), nic("0000:21:00.2", 2))
+	drivers := map[string]string{
+		"/sys/bus/pci/devices/0000:21:00.0/driver": "nvidia", "/sys/bus/pci/devices/0000:21:00.1/driver": "snd_hda_intel", "/sys/bus/pci/devices/0000:21:00.2/driver": "ice",
+	}
+	judger := isolation.NewJudger(s)
+	for i := range s.Functions {
+		f := &s.Functions[i]
+		v := judger.Judge(f)
+		got := map[string]string{}
+		all := v.Evidence.List()
+		if first := all[0].Path; first != "/sys/bus/pci/devices/"+f.Address.String()+"/iommu_group" {
+			t.Errorf("the evidence of %s begins with %s, want the link to its group", f.Address, first)
+		}
+		for _, e := range all {
+			if strings.HasSuffix(e.Path, "/driver") {
+				got[e.Path] = e.Value
+			}
+		}
+		want := maps.Clone(drivers)
+		delete(want, "/sys/bus/pci/devices/"+f.Address.String()+"/driver")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("drivers in the evidence of %s (-want +got):\n%s", f.Address, diff)
+		}
 	}
 }
 

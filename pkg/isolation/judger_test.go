@@ -66,7 +66,7 @@ func TestJudgerIsAsGoodAsJudge(t *testing.T) {
 		for i := range s.Functions {
 			f := &s.Functions[i]
 			got := judger.Judge(f)
-			if diff := cmp.Diff(isolation.JudgeByEachMate(s, f), got); diff != "" {
+			if diff := cmp.Diff(isolation.JudgeByEachMate(s, f), got, listEvidence()); diff != "" {
 				t.Fatalf("node %d: the judgments on %s differ (-each mate +judger):\n%s", seed, f.Address, diff)
 			}
 			if !got.Has(rule.GroupNotViable) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -76,13 +77,14 @@ func randomNode(r *rand.Rand) plan.Node {
 // TestAssessorIsAsGoodAsOneForEachFunction: what an assessor keeps of an IOMMU group changes no assessment.
 func TestAssessorIsAsGoodAsOneForEachFunction(t *testing.T) {
 	codes := map[rule.Code]bool{}
+	evidence := cmp.Transformer("List", func(e isolation.Evidence) []rule.Evidence { return e.List() })
 	for seed := range uint64(400) {
 		n := randomNode(rand.New(rand.NewPCG(seed, 2))) //nolint:gosec // a failure must come again
 		all := plan.NewAssessor(n)
 		for i := range n.Snapshot.Functions {
 			f := &n.Snapshot.Functions[i]
 			got := all.Assess(f)
-			if diff := cmp.Diff(plan.NewAssessor(n).Assess(f), got); diff != "" {
+			if diff := cmp.Diff(plan.NewAssessor(n).Assess(f), got, evidence); diff != "" {
 				t.Fatalf("node %d: the assessments of %s differ (-of it alone +of all):\n%s", seed, f.Address, diff)
 			}
 			for _, refusal := range got.Refusals {

@@ -236,7 +236,7 @@ func describe(snap *device.Snapshot, d *ledger.Device) {
 	}
 	if d.Name != "" {
 		v := isolation.Judge(snap, f)
-		d.Isolation = &ledger.Isolation{Isolated: v.Isolated, Reasons: listCodes(v.Reasons), Notes: listCodes(v.Notes), Evidence: v.Evidence}
+		d.Isolation = &ledger.Isolation{Isolated: v.Isolated, Reasons: listCodes(v.Reasons), Notes: listCodes(v.Notes), Evidence: v.Evidence.List()}
 	}
 }
 

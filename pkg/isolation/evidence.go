@@ -1,0 +1,31 @@
+package isolation
+
+import (
+	"slices"
+
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
+)
+
+// Evidence are the facts that a judgment has looked at. The judgments on the functions of an IOMMU group share those
+// about the group's members: a group can have hundreds, and each judgment looks at all of them.
+type Evidence struct {
+	// own are the facts of this judgment alone.
+	own []rule.Evidence
+	// members has one fact for each member of the group, for all judgments on its functions. They come after the first
+	// before facts of own, without the one at index self, which is the judged function's.
+	members      []rule.Evidence
+	before, self int
+}
+
+// List returns the facts in the order of the checks.
+func (e *Evidence) List() []rule.Evidence {
+	return slices.Concat(e.own[:e.before], e.members[:e.self], e.members[min(e.self+1, len(e.members)):], e.own[e.before:])
+}
+
+// add adds a fact of this judgment alone.
+func (e *Evidence) add(seen rule.Evidence) { e.own = append(e.own, seen) }
+
+// share adds the facts of a group's members but the one at index self. It is called once at most.
+func (e *Evidence) share(members []rule.Evidence, self int) {
+	e.members, e.self, e.before = members, self, len(e.own)
+}
