@@ -148,7 +148,7 @@ SHORT := -short
 
 # All that tests compile without the race detector has the flags of test/e2e/binaries, so that each package is compiled once: for tests,
 # for the programs that they run, and for Kubernetes. Another set of flags is another 200 s on two processors.
-unit bench-once cluster node lab: export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
+unit bench-once cluster node lab kai: export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
 
 .PHONY: test
 test: ## run all tests: the tree's own, those of the cluster, and those in the lab
