@@ -55,14 +55,13 @@ func (c *kaiCluster) testAlias(t *testing.T) {
 	c.drop(t, ns)
 }
 
-// testTainted: the GPU is in quarantine, and KAI up to 0.17 has no taints of devices on.
+// testTainted: the GPU is in quarantine, and KAI up to 0.17 has no taints of devices on. The pod stays, so that no GPU is left that is not counted.
 func (c *kaiCluster) testTainted(t *testing.T) {
-	ns := tenantNamespace(t, c.plane)
+	ns := tenantNamespace(c.t, c.plane)
 	const one = "deviceClassName: accelerator." + driver
 	selected := one + `, selectors: [{cel: {expression: "device.attributes['resource.kubernetes.io'].?pciBusID.orValue('') == '` + quarantinedGPU + `'"}}]`
 	apply(t, c.plane, ns, strings.Replace(kaiPod("tainted", "accelerator."+driver, kai.AnyQueue), one, selected, 1))
 	c.gets(t, ns, "tainted", "cannot allocate all DRA claims", "KAI gives nobody a GPU with a taint")
-	c.drop(t, ns)
 }
 
 // namedPod is a pod of any queue with a claim that somebody has made, which comes with it.

@@ -63,6 +63,7 @@ func TestKAI(t *testing.T) {
 	t.Run("LimitOfAQueue", c.testLimit)
 	t.Run("AliasPassesTheLimit", c.testAlias)
 	t.Run("TaintedGPUIsGiven", c.testTainted)
+	t.Run("ReclaimGivesAfterTheRelease", c.testReclaim)
 	publishFleet(t, p, kaiPairs, fleet.Node(kaiPairs, 2, &v1alpha1.NodeConfig{Pairing: v1alpha1.PairingSwitch}))
 	awaitCount(t, c.admin, kaiPairs, fleet.Rails)
 	t.Run("PairWaits", c.testPair)
@@ -213,8 +214,9 @@ func (c *kaiCluster) testCounted(t *testing.T) {
 
 // testLimit: of three pods in a queue with a limit of two GPUs, two get one.
 func (c *kaiCluster) testLimit(t *testing.T) {
-	apply(t, c.plane, "default", kai.Queue("two", "all", 2))
-	ns := c.run(t, "", "first", "gpu."+driver, "two")
+	apply(t, c.plane, "default", kai.Queue("two", "all", 2, 2))
+	ns := tenantNamespace(c.t, c.plane) // the first two keep their GPUs for the next tests
+	c.run(t, ns, "first", "gpu."+driver, "two")
 	c.run(t, ns, "second", "gpu."+driver, "two")
 	c.bound(t, ns, "first")
 	c.bound(t, ns, "second")

@@ -107,7 +107,7 @@ func install(ctx context.Context, plane *controlplane.ControlPlane, crds string)
 	if _, err := plane.Kubectl(ctx, append([]string{"wait", "--for=condition=Established", "--timeout=30s"}, definitions...)...); err != nil {
 		return err
 	}
-	_, err = plane.KubectlInput(ctx, strings.NewReader(objects+Queue("all", "", -1)+Queue(AnyQueue, "all", -1)), "apply", "-f", "-")
+	_, err = plane.KubectlInput(ctx, strings.NewReader(objects+Queue("all", "", -1, -1)+Queue(AnyQueue, "all", -1, -1)), "apply", "-f", "-")
 	return err
 }
 
@@ -136,8 +136,8 @@ metadata: {name: inference}
 value: 125
 `
 
-// Queue is a queue below another, or none, with a limit of GPUs; -1 is none.
-func Queue(name, parent string, gpus int) string {
+// Queue is a queue below another, or none. It gets back its quota of GPUs from others, and has no more than its limit; -1 is no end.
+func Queue(name, parent string, quota, limit int) string {
 	if parent != "" {
 		parent = "parentQueue: " + parent + ", "
 	}
@@ -147,7 +147,7 @@ kind: Queue
 metadata: {name: %s}
 spec:
   {%sresources: {cpu: {limit: -1, overQuotaWeight: 1, quota: -1}, memory: {limit: -1, overQuotaWeight: 1, quota: -1}, gpu: {limit: %d, overQuotaWeight: 1, quota: %d}}}
-`, name, parent, gpus, gpus)
+`, name, parent, limit, quota)
 }
 
 // run starts a program.
