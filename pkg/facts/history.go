@@ -171,7 +171,9 @@ func (h *History) Add(e *ledger.Event) {
 	case ledger.Quarantine:
 		h.each(e, func(t *PastTenancy) { t.quarantine(e) })
 	case ledger.Clear:
-		h.each(e, func(t *PastTenancy) { t.clear(e) })
+		for _, t := range h.concerned(e) {
+			t.order(e)
+		}
 	case ledger.Release:
 		h.each(e, func(t *PastTenancy) { t.release(e) })
 	case ledger.Sanitize:

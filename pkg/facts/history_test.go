@@ -1,6 +1,7 @@
 package facts_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -208,31 +209,49 @@ func TestHistoryOfFailedAssignments(t *testing.T) {
 	}
 }
 
-// TestHistoryHasQuarantinesThatEnded: who looks for a device that fails again and again finds each quarantine, and who cleared it.
+// TestHistoryHasQuarantinesThatEnded: who looks for a device that fails again and again finds each quarantine, each order to end it, and
+// whether that worked.
 func TestHistoryHasQuarantinesThatEnded(t *testing.T) {
 	var b book
 	c, d := claimOf("t1", "a"), []ledger.Device{gpu()}
+	alice := &ledger.Operator{Sudo: "alice"}
+	fails := func(reason string) {
+		b.add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: d, Reason: reason, Result: ledger.Failed})
+	}
 	b.prepare(c, gpu())
 	b.open(c, "s1", gpu())
-	alice := &ledger.Operator{Sudo: "alice"}
-	b.add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: d, Reason: "it does not answer", Result: ledger.Failed})
+	fails("it does not answer")
 	b.add(ledger.Event{Type: ledger.Clear, Claim: c, Devices: d, Reason: "ticket 1", By: alice})
-	b.add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: d, Reason: "BAR 2 differs", Result: ledger.Failed})
+	fails("BAR 2 differs")
+	if got := b.h.Tenancies[0]; got.Quarantined != "BAR 2 differs" || got.Quarantines[0].To != nil {
+		t.Errorf("after a failed order: got %+v, want an open quarantine by the last reason", got)
+	}
 	b.add(ledger.Event{Type: ledger.Clear, Claim: c, Devices: d, Reason: "ticket 2", By: alice, Codes: []string{ledger.CodeUnproven}})
 	b.add(ledger.Event{Type: ledger.Release, Claim: c, Devices: d})
+	fails("it fell off the bus")
+	b.add(ledger.Event{Type: ledger.Release, Claim: c, Devices: d})
+	b.add(ledger.Event{Type: ledger.Clear, Claim: c, Devices: d, Reason: "too late", By: alice})
 	b.add(ledger.Event{Type: ledger.Unprepare, Claim: c, Devices: d})
 
 	got := b.h.Tenancies[0]
-	if len(got.Quarantines) != 1 || got.Quarantined != "" || got.Quarantines[0].To == nil || got.Quarantines[0].Reason != "BAR 2 differs" {
-		t.Fatalf("got the quarantines %+v, want one that ended, with its latest reason", got.Quarantines)
-	}
 	var words []string
-	for i := range got.Quarantines[0].Clears {
-		words = append(words, got.Quarantines[0].Clears[i].Words())
+	for _, q := range got.Quarantines {
+		words = append(words, fmt.Sprintf("%s, ended %t", q.Reason, q.To != nil))
+		for i := range q.Orders {
+			words = append(words, q.Orders[i].Words()+", failed: "+q.Orders[i].Failed)
+		}
 	}
-	want := []string{"by uid 0, alice by sudo: ticket 1", "by uid 0, alice by sudo: ticket 2 (without proof)"}
-	if !slices.Equal(words, want) {
-		t.Errorf("got the orders %q, want %q", words, want)
+	want := []string{
+		"it does not answer, ended true",
+		"by uid 0, alice by sudo: ticket 1, failed: BAR 2 differs",
+		"by uid 0, alice by sudo: ticket 2 (without proof), failed: ",
+		"it fell off the bus, ended true",
+	}
+	if diff := cmp.Diff(want, words); diff != "" {
+		t.Errorf("quarantines (-want +got):\n%s", diff)
+	}
+	if got.Quarantined != "" || len(got.Doubts) != 1 {
+		t.Errorf("got the quarantine %q and the doubts %q, want none, and one of the late order", got.Quarantined, got.Doubts)
 	}
 }
 

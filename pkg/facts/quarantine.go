@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,24 +12,29 @@ import (
 type PastQuarantine struct {
 	From   time.Time `json:"from"`
 	Reason string    `json:"reason"`
-	// Clears are the operators' attempts to end it, in order.
-	Clears []Clear `json:"clears,omitempty"`
+	// Orders are the operators' orders to end it, in order of time.
+	Orders []ClearOrder `json:"orders,omitempty"`
 	// To is when it ended; nil while it has not.
 	To *time.Time `json:"to,omitempty"`
 }
 
-// Clear is an operator's order to end a quarantine. The ledger has it before the reset is tried.
-type Clear struct {
+// ClearOrder is an operator's order to end a quarantine. The ledger has it before the reset is tried.
+type ClearOrder struct {
 	Time time.Time `json:"time"`
+	// Event is the number of the ledger's event.
+	Event int64 `json:"event"`
 	// By is nil in ledgers whose writer did not know the operator.
 	By     *ledger.Operator `json:"by,omitempty"`
 	Reason string           `json:"reason"`
 	// Unproven is set if the order was to end the quarantine without a proven reset.
 	Unproven bool `json:"unproven,omitempty"`
+	// Failed is why the quarantine did not end, and FailedAt when that was known; nil and empty if it ended, or if the ledger does not say.
+	Failed   string     `json:"failed,omitempty"`
+	FailedAt *time.Time `json:"failedAt,omitempty"`
 }
 
 // Words is "by uid 0, alice by sudo: ticket 4711".
-func (c *Clear) Words() string {
+func (c *ClearOrder) Words() string {
 	words := ""
 	if c.By != nil {
 		words = "by " + c.By.String() + ": "
@@ -40,33 +46,39 @@ func (c *Clear) Words() string {
 	return words
 }
 
-// quarantine begins a quarantine. Another one before its end is a failed attempt to clear it, whose reason is the latest.
+// quarantine begins a quarantine. In an open one, it is the failure of the last order to end it.
 func (t *PastTenancy) quarantine(e *ledger.Event) {
 	t.Quarantined = e.Reason
-	if q := t.lastQuarantine(); q != nil && q.To == nil {
-		q.Reason = e.Reason
+	q := t.openQuarantine()
+	if q == nil {
+		t.Quarantines = append(t.Quarantines, PastQuarantine{From: e.Time, Reason: e.Reason})
 		return
 	}
-	t.Quarantines = append(t.Quarantines, PastQuarantine{From: e.Time, Reason: e.Reason})
+	if n := len(q.Orders); n > 0 {
+		q.Orders[n-1].Failed, q.Orders[n-1].FailedAt = e.Reason, new(e.Time)
+	}
 }
 
-// clear records an order. Those that found no quarantine in the events are of one whose beginning is missing.
-func (t *PastTenancy) clear(e *ledger.Event) {
-	if q := t.lastQuarantine(); q != nil {
-		q.Clears = append(q.Clears, Clear{Time: e.Time, By: e.By, Reason: e.Reason, Unproven: slices.Contains(e.Codes, ledger.CodeUnproven)})
+// order records an order to end a quarantine. It is not among the tenancy's events: bundles of earlier versions verify without it.
+func (t *PastTenancy) order(e *ledger.Event) {
+	q := t.openQuarantine()
+	if q == nil {
+		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d orders the end of a quarantine, and the events before have none", e.Seq))
+		return
 	}
+	q.Orders = append(q.Orders, ClearOrder{Time: e.Time, Event: e.Seq, By: e.By, Reason: e.Reason, Unproven: slices.Contains(e.Codes, ledger.CodeUnproven)})
 }
 
 // release ends a quarantine.
 func (t *PastTenancy) release(e *ledger.Event) {
 	t.Quarantined = ""
-	if q := t.lastQuarantine(); q != nil && q.To == nil {
+	if q := t.openQuarantine(); q != nil {
 		q.To = new(e.Time)
 	}
 }
 
-func (t *PastTenancy) lastQuarantine() *PastQuarantine {
-	if n := len(t.Quarantines); n > 0 {
+func (t *PastTenancy) openQuarantine() *PastQuarantine {
+	if n := len(t.Quarantines); n > 0 && t.Quarantines[n-1].To == nil {
 		return &t.Quarantines[n-1]
 	}
 	return nil

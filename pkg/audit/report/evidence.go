@@ -200,7 +200,7 @@ type moment struct {
 	word, words string
 }
 
-// moments lists the tenancy's VMs, quarantines with the orders to end them, and its last reset, in order of time.
+// moments lists the tenancy's VMs, its quarantines with the orders to end them, and its last reset, in order of time.
 func (p *evidenceText) moments(t *facts.PastTenancy) {
 	var all []moment
 	for i := range t.Stays {
@@ -216,8 +216,15 @@ func (p *evidenceText) moments(t *facts.PastTenancy) {
 	for i := range t.Quarantines {
 		q := &t.Quarantines[i]
 		all = append(all, moment{q.From, "quarantined", q.Reason})
-		for j := range q.Clears {
-			all = append(all, moment{q.Clears[j].Time, "cleared", q.Clears[j].Words()})
+		for j := range q.Orders {
+			o := &q.Orders[j]
+			all = append(all, moment{o.Time, "clear order", o.Words()})
+			if o.FailedAt != nil {
+				all = append(all, moment{*o.FailedAt, "failed", o.Failed})
+			}
+		}
+		if q.To != nil {
+			all = append(all, moment{*q.To, "cleared", "the quarantine ended"})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b moment) int { return a.when.Compare(b.when) })

@@ -26,12 +26,10 @@ var (
 	pf  = pci.Address{Bus: 0x5e}
 )
 
-// node writes the ledger of a node on which two tenants had the GPU, one after
-// the other, and VFs of one PF at one time; it returns the ledger's
-// directory.
-func node(t *testing.T) string {
+// newLedger returns a ledger's directory, and a function that adds events, one a minute from 08:01 on.
+func newLedger(t *testing.T) (root string, add func(ledger.Event)) {
 	t.Helper()
-	root := t.TempDir()
+	root = t.TempDir()
 	minute := 0
 	w, err := writer.Open(t.Context(), writer.Config{
 		Dir: root, Node: "n1", BootID: "b", Actor: ledger.Actor{Component: "test"},
@@ -43,7 +41,7 @@ func node(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	add := func(e ledger.Event) {
+	return root, func(e ledger.Event) {
 		t.Helper()
 		if e.Result == "" {
 			e.Result = ledger.OK
@@ -52,6 +50,14 @@ func node(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+}
+
+// node writes the ledger of a node on which two tenants had the GPU, one after
+// the other, and VFs of one PF at one time; it returns the ledger's
+// directory.
+func node(t *testing.T) string {
+	t.Helper()
+	root, add := newLedger(t)
 	good := &ledger.Isolation{Isolated: true, Notes: []rule.Code{rule.ATSEnabled}}
 	device := ledger.Device{Address: gpu, Group: new(15), GroupMembers: []pci.Address{gpu}, Upstream: []pci.Address{{Bus: 0x3a}}, Isolation: good}
 	vf := func(a pci.Address) ledger.Device { return ledger.Device{Address: a, PF: &pf, Isolation: good} }
@@ -102,6 +108,72 @@ func TestFunctionInQuarantineIsNotHeld(t *testing.T) {
 	got, _, _ := strings.Cut(text(t, d, "text"), "\n")
 	if want := "pod t1/p: 1 tenancy on node n1, 0 held now, 1 in quarantine"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// quarantined writes the ledger of a node whose GPU went into quarantine after its tenant. A first order to clear it failed.
+func quarantined(t *testing.T) string {
+	t.Helper()
+	root, add := newLedger(t)
+	c, d := &ledger.Claim{UID: "uid", Namespace: "t1", Name: "c"}, []ledger.Device{{Address: gpu}}
+	add(ledger.Event{Type: ledger.Prepare, Claim: c, Pods: []ledger.Pod{{UID: "pod", Name: "p"}}, Devices: d})
+	add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: d, Reason: "it does not answer", Result: ledger.Failed})
+	add(ledger.Event{Type: ledger.Clear, Claim: c, Devices: d, Reason: "ticket 1", By: &ledger.Operator{Sudo: "alice"}})
+	add(ledger.Event{Type: ledger.Quarantine, Claim: c, Devices: d, Reason: "BAR 2 differs", Result: ledger.Failed})
+	add(ledger.Event{Type: ledger.Clear, Claim: c, Devices: d, Reason: "ticket <2>", By: &ledger.Operator{Sudo: "bob"}})
+	add(ledger.Event{Type: ledger.Release, Claim: c, Devices: d})
+	add(ledger.Event{Type: ledger.Unprepare, Claim: c, Devices: d})
+	return root
+}
+
+// TestQuarantinesInTheEvidence: each order to end a quarantine is told, and which one did.
+func TestQuarantinesInTheEvidence(t *testing.T) {
+	d := ask(t, quarantined(t), "t1/p")
+	got := text(t, d, "text")
+	want := `
+  2026-11-22 08:02:00Z  quarantined  it does not answer
+  2026-11-22 08:03:00Z  clear order  by uid 0, alice by sudo: ticket 1
+  2026-11-22 08:04:00Z  failed       BAR 2 differs
+  2026-11-22 08:05:00Z  clear order  by uid 0, bob by sudo: ticket <2>
+  2026-11-22 08:06:00Z  cleared      the quarantine ended
+  2026-11-22 08:07:00Z  given back
+`
+	if !strings.Contains(got, want) {
+		t.Errorf("got:\n%s\nwant in it:%s", got, want)
+	}
+	page := text(t, d, "html")
+	for _, words := range []string{
+		"to 2026-11-22 08:06:00: it does not answer", "ticket 1; it failed: BAR 2 differs", "bob by sudo: ticket &lt;2&gt;",
+	} {
+		if !strings.Contains(page, words) {
+			t.Errorf("the page lacks %q", words)
+		}
+	}
+	if t.Failed() {
+		t.Log(page)
+	}
+}
+
+// TestBundleOfAnEarlierVersionVerifies: those have no quarantines. What a bundle shows of them comes from its events.
+func TestBundleOfAnEarlierVersionVerifies(t *testing.T) {
+	root := quarantined(t)
+	b, err := report.NewBundle(os.DirFS(root), ask(t, root, "t1/p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, claimed := range map[string][]facts.PastQuarantine{"as it was made": b.Tenancies[0].Quarantines, "without quarantines": nil, "with a forged one": {{Reason: "forged"}}} {
+		v, err := report.VerifyBundle(changedBundle(t, data, func(b *report.Bundle) { b.Tenancies[0].Quarantines = claimed }), "")
+		if err != nil {
+			t.Errorf("%s: got %v, want it verified", name, err)
+			continue
+		}
+		if all := v.Bundle.Tenancies[0].Quarantines; len(all) != 1 || all[0].Reason != "it does not answer" || len(all[0].Orders) != 2 {
+			t.Errorf("%s: got the quarantines %+v, want the one of the events, with two orders", name, all)
+		}
 	}
 }
 

@@ -92,6 +92,11 @@ func listEvents(tenancies []*facts.PastTenancy) []int64 {
 	var seqs []int64
 	for _, t := range tenancies {
 		seqs = append(seqs, t.Events...)
+		for i := range t.Quarantines {
+			for _, o := range t.Quarantines[i].Orders {
+				seqs = append(seqs, o.Event)
+			}
+		}
 		if t.Before != nil {
 			seqs = append(seqs, t.Before.Event)
 		}
@@ -181,11 +186,11 @@ func (v *Verified) agrees() error {
 	if err != nil {
 		return err
 	}
-	if b.Tenancies, err = among(h.Tenancies, b.Tenancies); err != nil {
+	if b.Tenancies, err = among(h.Tenancies, b.Tenancies, claimedTenancy); err != nil {
 		return fmt.Errorf("the tenancies are not what the events say: %w", err)
 	}
 	v.Unlisted = unlisted(h, b.Tenancies)
-	if b.Neighbors, err = among(otherTenants(h.Neighbors(b.Tenancies)), b.Neighbors); err != nil {
+	if b.Neighbors, err = among(otherTenants(h.Neighbors(b.Tenancies)), b.Neighbors, claimedNeighbor); err != nil {
 		return fmt.Errorf("who was near is not what the events say: %w", err)
 	}
 	return nil
@@ -207,18 +212,33 @@ func unlisted(h *facts.History, listed []*facts.PastTenancy) int {
 	return n
 }
 
+// claimedTenancy returns what all versions of bundles claim of a tenancy. Earlier ones have no quarantines; what is shown is derived.
+func claimedTenancy(t *facts.PastTenancy) *facts.PastTenancy {
+	if t == nil {
+		return nil
+	}
+	compared := *t
+	compared.Quarantines = nil
+	return &compared
+}
+
+func claimedNeighbor(n facts.Neighbor) facts.Neighbor {
+	n.Mine, n.Other = claimedTenancy(n.Mine), claimedTenancy(n.Other)
+	return n
+}
+
 // among returns the derived items that are claimed. Each claimed item must have been derived unchanged, once and in this
-// order.
-func among[T any](made, claimed []T) ([]T, error) {
+// order; part returns what is compared of one.
+func among[T any](made, claimed []T, part func(T) T) ([]T, error) {
 	found := []T{}
 	for _, one := range claimed {
-		want, err := json.Marshal(one)
+		want, err := json.Marshal(part(one))
 		if err != nil {
 			return nil, err
 		}
 		for ; len(made) > 0; made = made[1:] {
 			// The claimed item was decoded from JSON, so fields that JSON does not have must not count.
-			if got, err := json.Marshal(made[0]); err == nil && bytes.Equal(got, want) {
+			if got, err := json.Marshal(part(made[0])); err == nil && bytes.Equal(got, want) {
 				break
 			}
 		}
