@@ -46,7 +46,9 @@ command -v "$audit" >/dev/null 2>&1 || [ -x "$audit" ] || fail "kata-vfio-audit 
 work=$(mktemp -d)
 restore='' # commands that take a change back if the script ends in the middle
 trap 'eval "$restore"; rm -rf "$work"' EXIT
+trap 'exit 129' HUP # the end of an SSH session
 trap 'exit 130' INT
+trap 'exit 131' QUIT
 trap 'exit 143' TERM
 results=$work/results.txt
 differs=0
@@ -121,6 +123,12 @@ vfs() {
 		basename "$(readlink "$(dir "$1")/virtfn$n")"
 		n=$((n + 1))
 	done
+}
+
+# busy ADDRESS: whether a process has a VF of the PF: what is tried on one VF can reach the others.
+busy() {
+	for vf in $(vfs "$1"); do ! held "$vf" || return 0; done
+	return 1
 }
 
 # chosen FILE: a value of sysfs, and of a list such as "[low] normal" the word in brackets.
@@ -199,6 +207,7 @@ xe() {
 		keep "xe-$pf" grep -r . "$(dir "$pf")/sriov_admin"
 		compare X1 xe "$(driver "$pf")" "driver of the GPU $pf"
 		xe_values "$pf"
+		! busy "$pf" || { result X2 "not asked" "experiments with VFs of $pf: a process has one of them"; continue; }
 		changed X2 X3 "$profile/exec_quantum_ms" 21 "exec_quantum_ms of VF 1 of $pf"
 		changed X5 X6 "$profile/preempt_timeout_us" 41003 "preempt_timeout_us of VF 1 of $pf"
 		changed X7 X8 "$profile/exec_quantum_ms" 100000 "exec_quantum_ms of VF 1 of $pf, the most that the node config permits"
@@ -272,7 +281,7 @@ xe_stop() {
 		result X13 "no hardware" "stop of $1: the kernel is older than Linux 6.19"
 	fi
 	if put "$1" reset 1; then seen=done; else seen=refused; fi
-	compare X14 "done, $before" "$seen, $(registers "$1")" "reset of $1 after its stop, and its registers"
+	compare X14 "done, $before" "$seen, $(registers "$1")" "reset of $1, after its stop if it has one, and its registers"
 	compare X15 "$found" "$(bounds "$2")" "bounds of time of $1 after its reset"
 	restore=''
 }
@@ -312,12 +321,14 @@ gim_resets() {
 	all=''
 	for vf in $(vfs "$1"); do ! idle "$vf" || all="$all $vf"; done
 	[ -n "$all" ] || { result A3 "not asked" "reset VFs of $1: none is free, and on vfio-pci or no driver"; return 0; }
+	! busy "$1" || { result A3 "not asked" "reset VFs of $1: a process has one of them"; return 0; }
 	offered A3 "reset VFs of $1, three times each:$all" || return 0
 	divided=$(partition_of "$1") gpu=$(ids_of "$1")
 	for vf in $all; do
 		before=$(registers "$vf") seen=done
 		for _ in 1 2 3; do put "$vf" reset 1 || seen=refused; done
 		compare A3 "done, $before" "$seen, $(registers "$vf")" "three resets of $vf, and its registers"
+		[ "$(ids_of "$1")" = "$gpu" ] || break # the GPU is lost: spare the other VFs
 	done
 	compare A4 "$divided" "$(partition_of "$1")" "partition of $1 after resets of its VFs"
 	compare A5 "$gpu" "$(ids_of "$1")" "vendor and device in the registers of $1 after resets of its VFs"
