@@ -73,7 +73,7 @@ func (c *kaiCluster) keepsTaken(t *testing.T, ns, name string) {
 			t.Fatal(err)
 		}
 		if pod.Spec.NodeName != "" {
-			t.Fatalf("pod %s has a node, while no pod that had a GPU is gone", name)
+			t.Fatalf("pod %s has a node before a pod that had a GPU was removed by this test", name)
 		}
 		c.checkExclusive(t)
 	}

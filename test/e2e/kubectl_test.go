@@ -191,9 +191,10 @@ func TestKubectlShowsTheFleet(t *testing.T) {
 		}
 	})
 	t.Run("fits screens", func(t *testing.T) {
-		operator.fitsScreens(t, []string{
-			"status", "devices", "devices --node " + node + " -o wide", "topology " + node, "audit " + node, "claims -A",
-			"explain train -n " + ns, "quarantine",
+		operator.fitsScreens(t, map[string]string{
+			"status": "Needs attention", "devices": "gpu-0000-3b-00-0", "devices --node " + node + " -o wide": "gpu-0000-3c-00-0",
+			"topology " + node: "gpu-0000-3b-00-0", "audit " + node: "IOM-003", "claims -A": "train-gpu", "explain train -n " + ns: "Scheduled",
+			"quarantine": "no device is quarantined",
 		})
 	})
 	t.Run("goes on", func(t *testing.T) { tenant.watches(t, ns) })
