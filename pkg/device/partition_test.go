@@ -69,8 +69,8 @@ func TestPartitionsHaveOneName(t *testing.T) {
 	}
 }
 
-// TestKindOf tells devices apart by their functions.
-func TestKindOf(t *testing.T) {
+// TestPartsType tells devices apart by their functions.
+func TestPartsType(t *testing.T) {
 	for name, want := range map[string]device.Type{
 		"gpu-0000-3b-00-0": device.GPU, "vf-0000-3b-00-0": device.VFType, "gpu-0000-3b-00-0-vf-0000-3c-10-1": device.PairType, "gpu-x2-0000-86-87": device.PartitionType,
 	} {

@@ -25,8 +25,8 @@ type Choice struct {
 	Sanitize *v1alpha1.SanitizeRule `json:"sanitize,omitempty"`
 	// Slice is the rule of gpuSlices that permits a slice; nil for other functions.
 	Slice *v1alpha1.GPUSliceRule `json:"slice,omitempty"`
-	// Profile is what a slice is made to be, in its vendor's words; empty if the vendor has none, or nobody says it. Memory is that of the
-	// slice in bytes; 0 if the rule does not say it.
+	// Profile is what a slice is made to be by the rule, in its vendor's words, and Memory its size in bytes; empty and 0 if the rule makes
+	// nothing, as for slices of AMD: those are published as the snapshot has them.
 	Profile string `json:"-"`
 	Memory  uint64 `json:"-"`
 	// Exclusive are the domains around the function that belong to one tenant at a time.

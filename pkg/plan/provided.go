@@ -93,7 +93,7 @@ func (c *candidate) servedBy() []string {
 	return all
 }
 
-// further decides for the provider of [Node.Provides].
+// further decides for the provider of [Node.Provides]. Such a provider has no rule in the node config, and stops nothing without a setting.
 func (c *candidate) further() ([]Setting, *rule.Verdict) {
 	if c.node.Provides == nil {
 		return nil, nil
@@ -155,7 +155,7 @@ func (c *candidate) amdMemory(want uint64) *rule.Verdict {
 	size, known := c.node.Snapshot.GPUMemory(c.f)
 	if !known {
 		return c.mate(c.f, rule.UnsupportedSetting,
-			fmt.Sprintf("the node config says that each VF of GPU %s has %d MiB, and what a VF of this model has with %s is not known", c.f.VF.PF, want, c.vfs()),
+			fmt.Sprintf("the node config says that each VF of GPU %s has %d MiB, and the memory of a VF of this model is not known when the GPU has %s", c.f.VF.PF, want, c.vfs()),
 			"load gim with a number of VFs that its release notes name for the model, or leave amd.memoryMiB out of gpuSlices in the node config")
 	}
 	if now := size >> 20; now != want {

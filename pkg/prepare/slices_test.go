@@ -228,7 +228,7 @@ func TestSliceOfAMDHasTheConfiguredMemory(t *testing.T) {
 		"with its profile":            {8, "CPX/NPS4", 24576, nil},
 		"gim was loaded with one VF":  {1, "", 24576, []string{"each VF of GPU 0000:3b:00.0 has 196608 MiB with 1 VF", "says 24576", "vf_num"}},
 		"gim was loaded with eight":   {8, "CPX/NPS4", 196608, []string{"has 24576 MiB with 8 VFs", "says 196608"}},
-		"a number that no note names": {4, "", 49152, []string{"each VF of GPU 0000:3b:00.0 has 49152 MiB", "with 4 VFs is not known", "leave amd.memoryMiB out"}},
+		"a number that no note names": {4, "", 49152, []string{"each VF of GPU 0000:3b:00.0 has 49152 MiB", "is not known when the GPU has 4 VFs", "leave amd.memoryMiB out"}},
 		"the profile is another, too": {1, "SPX/NPS1", 24576, []string{"is divided as CPX/NPS4", "says SPX/NPS1"}},
 	} {
 		t.Run(name, func(t *testing.T) {

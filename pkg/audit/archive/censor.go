@@ -136,7 +136,7 @@ func isBundle(place string) bool {
 }
 
 // bundle is the part of such a file that checks judge: the container's owner, its mounts and device nodes, and whether it
-// is privileged. It has the fields that package containerd reads, except for Kata's initial data.
+// is privileged. It has the fields that [facts.DescribeContainer] reads, except for Kata's initial data.
 type bundle struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Mounts      []mount           `json:"mounts,omitempty"`
