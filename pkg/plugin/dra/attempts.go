@@ -53,9 +53,7 @@ type attempt struct {
 }
 
 // isTaint reports whether the function is to be tainted.
-func (a attempt) isTaint() bool {
-	return a.code == rule.HeldByLostClaim || a.code == rule.PartitionNotActivated || a.times >= tainting
-}
+func (a attempt) isTaint() bool { return a.times >= tainting }
 
 // tainting is the number of failures in a row after which a function is tainted. The first failure can be due to a process that is
 // ending.
@@ -63,26 +61,29 @@ const tainting = 2
 
 // Failed notes an error of Prepare.
 func (t *Attempts) Failed(err error) {
-	addrs, code := onlySeenByPrepare(err)
-	for _, a := range addrs {
-		t.note(a, code)
+	f := onlySeenByPrepare(err)
+	for _, a := range f.addrs {
+		t.note(a, f)
 	}
-	if code == rule.HeldByLostClaim && t.Holders != nil {
+	if f.code == rule.HeldByLostClaim && t.Holders != nil {
 		t.Holders.LookForLost()
 	}
 }
 
-func (t *Attempts) note(a pci.Address, code rule.Code) {
+func (t *Attempts) note(a pci.Address, f failure) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.failed == nil {
 		t.failed = map[pci.Address]attempt{}
 	}
 	was := t.failed[a]
-	if was.code != code || time.Since(was.latest) > t.Kept {
+	if was.code != f.code || time.Since(was.latest) > t.Kept {
 		was.times = 0
 	}
-	t.failed[a] = attempt{code: code, times: was.times + 1, latest: time.Now(), end: t.putOff(a, was.end)}
+	if f.again {
+		was.times = tainting
+	}
+	t.failed[a] = attempt{code: f.code, times: was.times + 1, latest: time.Now(), end: t.putOff(a, was.end)}
 }
 
 // putOff has expire called once the time of a function is over.
@@ -156,42 +157,50 @@ func (t *Attempts) Failing() map[pci.Address]rule.Code {
 	return standing
 }
 
+// failure has the functions that an attempt failed with; none if the judgment on devices sees the reason, too.
+type failure struct {
+	addrs []pci.Address
+	code  rule.Code
+	// again says that the next claim of the functions fails alike, whatever ends meanwhile.
+	again bool
+}
+
 // onlySeenByPrepare returns the functions of an error whose reason the judgment on devices can't see. A missing CNI plugin of an address
 // pool is not such a reason: a class names the pool, and claims of other classes can use the same VF.
-func onlySeenByPrepare(err error) ([]pci.Address, rule.Code) {
+func onlySeenByPrepare(err error) failure {
 	if held, ok := errors.AsType[*effects.InUseError](err); ok {
-		return []pci.Address{held.Address}, rule.InUse
+		return failure{addrs: []pci.Address{held.Address}, code: rule.InUse}
 	}
 	if failed, ok := errors.AsType[*bind.NotActivatedError](err); ok {
-		return namedGPUs(failed.Device), failed.Code()
+		return failure{activated(failed.Device), failed.Code(), true}
 	}
 	refused, ok := errors.AsType[*rule.RefusedError](err)
 	if !ok {
-		return nil, ""
+		return failure{}
 	}
 	for i := range refused.Verdicts {
 		switch r := &refused.Verdicts[i]; {
 		case r.Code == rule.DiskInUse:
-			return []pci.Address{r.Address}, r.Code
+			return failure{addrs: []pci.Address{r.Address}, code: r.Code}
 		case r.Code == rule.PartitionNotActivated:
-			return namedGPUs(r.Device), r.Code
+			return failure{activated(r.Device), r.Code, true}
 		case r.Code == rule.Held && r.Culprit != nil:
-			return []pci.Address{*r.Culprit}, rule.HeldByLostClaim
+			return failure{[]pci.Address{*r.Culprit}, rule.HeldByLostClaim, true}
 		case r.Code == rule.Held:
-			return []pci.Address{r.Address}, rule.HeldByLostClaim
+			return failure{[]pci.Address{r.Address}, rule.HeldByLostClaim, true}
 		}
 	}
-	return nil, ""
+	return failure{}
 }
 
-// namedGPUs returns the GPUs of a device, by its name.
-func namedGPUs(name string) (addrs []pci.Address) {
+// activated returns the functions of a device, by its name, that an activation can be for: all but the NICs that are published with a GPU.
+func activated(name string) (addrs []pci.Address) {
 	parts, err := device.ParseParts(name)
 	if err != nil {
 		return nil // no device has such a name
 	}
 	for _, p := range parts {
-		if p.Type == device.GPU {
+		if p.Type != device.VFType && p.Type != device.PFType {
 			addrs = append(addrs, p.Address)
 		}
 	}
