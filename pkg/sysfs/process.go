@@ -67,18 +67,40 @@ func ParseParents(stat string) (parent, group int, err error) {
 	return parent, group, nil
 }
 
-// IsEnding reports whether a process ends and threads of it are left, by the text of proc/<pid>/stat: fields 3, 9 and 20
-// (proc_pid_stat(5)) are its state, its flags and the number of its threads. A zombie with one thread has closed all.
-func IsEnding(stat string) (bool, error) {
-	const third, flagsField, threadsField = 3, 9, 20
-	const exiting = 4 // PF_EXITING in include/linux/sched.h
+// processFlags returns a process' flags (PF_ in include/linux/sched.h) by the text of proc/<pid>/stat: field 9.
+func processFlags(stat string) (uint64, error) {
+	const third, flagsField = 3, 9
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= threadsField-third {
-		return false, fmt.Errorf("stat %q: want at least %d fields", stat, threadsField)
+	if len(f) <= flagsField-third {
+		return 0, fmt.Errorf("stat %q: want at least %d fields", stat, flagsField)
 	}
 	flags, err := strconv.ParseUint(f[flagsField-third], 10, 64)
 	if err != nil {
-		return false, fmt.Errorf("stat %q: flags: %w", stat, err)
+		return 0, fmt.Errorf("stat %q: flags: %w", stat, err)
+	}
+	return flags, nil
+}
+
+// IsKernelThread reports whether a process is a thread of the kernel, which has no memory of its own, by the text of proc/<pid>/stat. No
+// process of a user can become one.
+func IsKernelThread(stat string) (bool, error) {
+	const kernelThread = 0x0020_0000 // PF_KTHREAD in include/linux/sched.h
+	flags, err := processFlags(stat)
+	return flags&kernelThread != 0, err
+}
+
+// IsEnding reports whether a process ends and threads of it are left, by the text of proc/<pid>/stat: fields 3, 9 and 20
+// (proc_pid_stat(5)) are its state, its flags and the number of its threads. A zombie with one thread has closed all.
+func IsEnding(stat string) (bool, error) {
+	const third, threadsField = 3, 20
+	const exiting = 4 // PF_EXITING in include/linux/sched.h
+	flags, err := processFlags(stat)
+	if err != nil {
+		return false, err
+	}
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) <= threadsField-third {
+		return false, fmt.Errorf("stat %q: want at least %d fields", stat, threadsField)
 	}
 	threads, err := strconv.Atoi(f[threadsField-third])
 	if err != nil {

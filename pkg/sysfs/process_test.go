@@ -52,6 +52,23 @@ func TestIsEnding(t *testing.T) {
 	}
 }
 
+// TestIsKernelThread: kworkers are, and a user's process is not, whatever it calls itself.
+func TestIsKernelThread(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10 (kworker/0:0H-events_highpri) I 2 0 0 0 -1 69238880 0 0": true,
+		"4711 (kworker/0:0) S 1 4711 4711 0 -1 4194560 1 1":          false,
+	} {
+		if got, err := sysfs.IsKernelThread(text); err != nil || got != want {
+			t.Errorf("%q: got %t, %v; want %t", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "10 (a) I 2 0 0 0", "10 (a) I 2 0 0 0 -1 x"} {
+		if got, err := sysfs.IsKernelThread(text); err == nil || got {
+			t.Errorf("%q: got %t, %v; want an error", text, got, err)
+		}
+	}
+}
+
 func TestStatusFieldIsFoundByItsWholeName(t *testing.T) {
 	const status = "Name:\tPPid: 7\nPid:\t4711\nPPid:\t1\nUid:\t0\t1000\t0\t0\nGroups:\t\n"
 	for name, want := range map[string]string{"Pid": "4711", "PPid": "1", "Uid": "0\t1000\t0\t0", "Groups": ""} {

@@ -263,6 +263,9 @@ var errLongMap = errors.New("its memory map is too long")
 // mapped returns the functions whose resource files a process has mapped.
 func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error) {
 	text, err := s.patience.read(ctx, s.search.fs, proc+"/maps", maxMaps)
+	if errors.Is(err, errSlow) && s.isKernelThread(proc) {
+		return nil, nil // the node was short of processor time: there is no map whose lock somebody could hold
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -278,6 +281,16 @@ func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error)
 	}
 	slices.SortFunc(mapped, pci.Address.Compare)
 	return slices.Compact(mapped), nil
+}
+
+// isKernelThread reports whether a process is known to be a thread of the kernel.
+func (s *survey) isKernelThread(proc string) bool {
+	stat, err := s.search.fs.ReadString(proc + "/stat")
+	if err != nil {
+		return false
+	}
+	is, err := sysfs.IsKernelThread(stat)
+	return is && err == nil
 }
 
 // mapping is a mapping of a function's resource file.

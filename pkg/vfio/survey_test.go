@@ -81,6 +81,32 @@ func TestPatienceIsForProcessesThatKeepOneWaiting(t *testing.T) {
 	})
 }
 
+// TestKernelThreadsHaveNoMap: one whose empty map was read too late hides nothing. Of anything else, nobody knows.
+func TestKernelThreadsHaveNoMap(t *testing.T) {
+	root := t.TempDir()
+	for pid, stat := range map[string]string{
+		"10": "10 (kworker/0:0H-events_highpri) I 2 0 0 0 -1 69238880 0 0", "11": "11 (kworker/0:1) S 1 11 11 0 -1 4194560 1 1", "12": "cut off",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, "proc", pid), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "proc", pid, "stat"), []byte(stat), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs, err := sysfs.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fs.Close() }()
+	s := &survey{search: &search{fs: fs}}
+	for proc, want := range map[string]bool{"proc/10": true, "proc/11": false, "proc/12": false, "proc/13": false} {
+		if got := s.isKernelThread(proc); got != want {
+			t.Errorf("%s: got %t, want %t", proc, got, want)
+		}
+	}
+}
+
 // mapFile maps a new file for the time of the test.
 func mapFile(t *testing.T, name string) {
 	t.Helper()
