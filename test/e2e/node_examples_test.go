@@ -33,14 +33,11 @@ func example(name string) (string, error) {
 const gpuAndVF = "gpu-and-vf"
 
 // runsExamples runs the examples beside each other: each must have its own devices. They do so without VMs, of which a few
-// slow the emulated node down beyond bearing; then the one that asks for most has one, alone.
+// slow the emulated node down beyond bearing.
 func runsExamples(ctx context.Context, s *site) error {
 	// The first has a constraint, and chooses before the others take its choices away.
 	files := []string{"gpu-and-vf-same-root", "gpu-pod", "vf-pod", "extended-resource"}
 	pods := []string{gpuAndVF, "gpu", "vf", "extended-resource"}
-	if err := s.node.UseVMs(ctx, false); err != nil {
-		return err
-	}
 	taken := map[string]string{}
 	for i, pod := range pods {
 		if err := errors.Join(s.applyExample(ctx, files[i]), s.awaitRunning(ctx, vmPodLimit, pod)); err != nil {
@@ -50,10 +47,12 @@ func runsExamples(ctx context.Context, s *site) error {
 			return err
 		}
 	}
-	if err := errors.Join(s.deletePods(ctx, pods...), s.node.UseVMs(ctx, true), s.applyExample(ctx, files[0])); err != nil {
-		return err
-	}
-	if err := s.awaitRunning(ctx, vmPodLimit, gpuAndVF); err != nil {
+	return s.deletePods(ctx, pods...)
+}
+
+// runsExampleInVM runs the example with a GPU and a VF of one root in a VM. VMHasGPUAndVFAndTwoEndpoints has such a VM by a manifest of its own.
+func runsExampleInVM(ctx context.Context, s *site) error {
+	if err := errors.Join(s.applyExample(ctx, "gpu-and-vf-same-root"), s.awaitRunning(ctx, vmPodLimit, gpuAndVF)); err != nil {
 		return err
 	}
 	return errors.Join(s.checkGPUAndVF(ctx), s.deletePods(ctx, gpuAndVF))
