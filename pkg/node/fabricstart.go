@@ -74,7 +74,7 @@ func (n *Node) checkClean(ctx context.Context, id int) error {
 	}
 	p := board.Partitions().Numbered(id)
 	if p == nil {
-		return fmt.Errorf("Fabric Manager has no partition %d now", id)
+		return fmt.Errorf("partition %d: Fabric Manager does not have it now", id)
 	}
 	marks, err := n.Parts.Journal.NeedsReset()
 	if err != nil {

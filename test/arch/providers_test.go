@@ -27,7 +27,7 @@ func providerNames(t *testing.T) map[string]bool {
 	for _, c := range constants(t, "plan/provided.go") {
 		switch value := c.value; {
 		case strings.HasPrefix(c.name, "Provider"):
-			for _, part := range strings.Split(value, "-") {
+			for part := range strings.SplitSeq(value, "-") {
 				names[part] = true
 			}
 		case strings.Contains(value, "_"):

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func (s *shownTo) screen(t *testing.T, line, want string, columns int) string {
 	}
 	inner := fmt.Sprintf("stty cols %d && exec '%s' kata-vfio %s", columns, kubectl.Path, line)
 	cmd := exec.CommandContext(t.Context(), "script", "-qec", inner, "/dev/null") // util-linux; its exit code is the command's
-	cmd.Env = append(kubectl.Env, "TERM=xterm")
+	cmd.Env = slices.Concat(kubectl.Env, []string{"TERM=xterm"})
 	out, err := cmd.Output()
 	// Exit code 3 says that something needs attention.
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 3 {
