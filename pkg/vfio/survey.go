@@ -262,10 +262,7 @@ var errLongMap = errors.New("its memory map is too long")
 
 // mapped returns the functions whose resource files a process has mapped.
 func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error) {
-	text, err := s.patience.read(ctx, s.search.fs, proc+"/maps", maxMaps)
-	if errors.Is(err, errSlow) && s.isKernelThread(proc) {
-		return nil, nil // the node was short of processor time: there is no map whose lock somebody could hold
-	}
+	text, err := s.maps(ctx, proc)
 	if err != nil {
 		return nil, err
 	}
@@ -281,6 +278,40 @@ func (s *survey) mapped(ctx context.Context, proc string) ([]pci.Address, error)
 	}
 	slices.SortFunc(mapped, pci.Address.Compare)
 	return slices.Compact(mapped), nil
+}
+
+// maps returns the memory map of a process; empty for a thread of the kernel.
+func (s *survey) maps(ctx context.Context, proc string) (string, error) {
+	text, err := s.patience.read(ctx, s.search.fs, proc+"/maps", maxMaps)
+	switch {
+	case errors.Is(err, errSlow) && s.isKernelThread(proc):
+		return "", nil // the node was short of processor time: there is no map whose lock somebody could hold
+	case err != nil || text != "":
+		return text, err
+	}
+	return s.threadMaps(ctx, proc)
+}
+
+// threadMaps returns the memory map of a process whose first thread has ended, or that has none: the kernel then shows the map with the
+// threads that are left only (exit_mm in kernel/exit.c).
+func (s *survey) threadMaps(ctx context.Context, proc string) (string, error) {
+	threads, err := s.search.fs.ReadDir(proc + "/task")
+	if err != nil && !sysfs.Vanished(err) {
+		return "", err
+	}
+	for _, name := range threads {
+		if name == path.Base(proc) {
+			continue
+		}
+		text, err := s.patience.read(ctx, s.search.fs, path.Join(proc, "task", name, "maps"), maxMaps)
+		if sysfs.Vanished(err) {
+			continue
+		}
+		if err != nil || text != "" {
+			return text, err
+		}
+	}
+	return "", nil
 }
 
 // isKernelThread reports whether a process is known to be a thread of the kernel.

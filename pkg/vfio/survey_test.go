@@ -81,6 +81,35 @@ func TestPatienceIsForProcessesThatKeepOneWaiting(t *testing.T) {
 	})
 }
 
+// TestMapsOfThreads: a process whose first thread has ended shows its map with the others only.
+func TestMapsOfThreads(t *testing.T) {
+	const mapping = "7f0000000000-7f0000001000 rw-s 00000000 00:16 99 /sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/resource0\n"
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"20/maps": "", "20/task/20/maps": "", "20/task/21/maps": "", "20/task/22/maps": mapping,
+		"30/maps": "", "30/task/30/maps": "",
+	} {
+		file := filepath.Join(root, "proc", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs, err := sysfs.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fs.Close() }()
+	s := &survey{patience: maxPatience, search: &search{fs: fs}}
+	for proc, want := range map[string]string{"proc/20": "[0000:3b:00.0]", "proc/30": "[]"} {
+		if got, err := s.mapped(t.Context(), proc); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%s: got %v, %v; want %s", proc, got, err, want)
+		}
+	}
+}
+
 // TestKernelThreadsHaveNoMap: one whose empty map was read too late hides nothing. Of anything else, nobody knows.
 func TestKernelThreadsHaveNoMap(t *testing.T) {
 	root := t.TempDir()
