@@ -17,8 +17,8 @@ type Verification struct {
 	Sound bool `json:"sound"`
 	// Problems describe what does not match.
 	Problems []string `json:"problems"`
-	// Doubts describe what can't be proven: without a checkpoint from off the node, that the ledger was not replaced as
-	// a whole.
+	// Doubts say what the ledger alone does not prove. For example, only a checkpoint that was kept off the node shows that nobody has
+	// replaced the whole ledger.
 	Doubts []string `json:"doubts"`
 	// Since is the time of the first readable event; nothing is known of the time before it. Nil if no event was
 	// dropped.

@@ -35,16 +35,28 @@ func StatusField(status, name string) (value string, ok bool) {
 	return "", false
 }
 
-// ParseStartTime returns when a process started, in clock ticks after boot, from the text of proc/<pid>/stat: its 22nd
-// field (proc_pid_stat(5)). Together with the PID it distinguishes a process from a later one with the same PID. The
-// second field, the name of the process, may have any characters, including closing parentheses.
-func ParseStartTime(stat string) (uint64, error) {
-	const third, startTime = 3, 22
+// firstField is the number of the first field that [statFields] returns: those before are the PID and the name.
+const firstField = 3
+
+// statFields returns the fields of proc/<pid>/stat from the third on (proc_pid_stat(5)), at least up to the one with the number last. The second
+// field, the name of the process, may have any characters, including closing parentheses.
+func statFields(stat string, last int) ([]string, error) {
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= startTime-third {
-		return 0, fmt.Errorf("stat %q: want at least %d fields", stat, startTime)
+	if len(f) <= last-firstField {
+		return nil, fmt.Errorf("stat %q: want at least %d fields", stat, last)
 	}
-	start, err := strconv.ParseUint(f[startTime-third], 10, 64)
+	return f, nil
+}
+
+// ParseStartTime returns when a process started, in clock ticks after boot, from the text of proc/<pid>/stat: its 22nd
+// field. Together with the PID it distinguishes a process from a later one with the same PID.
+func ParseStartTime(stat string) (uint64, error) {
+	const startTime = 22
+	f, err := statFields(stat, startTime)
+	if err != nil {
+		return 0, err
+	}
+	start, err := strconv.ParseUint(f[startTime-firstField], 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("stat %q: start time: %w", stat, err)
 	}
@@ -52,16 +64,17 @@ func ParseStartTime(stat string) (uint64, error) {
 }
 
 // ParseParents returns a process' parent and its process group by the text of
-// proc/<pid>/stat: fields 4 and 5 (proc_pid_stat(5)).
+// proc/<pid>/stat: fields 4 and 5.
 func ParseParents(stat string) (parent, group int, err error) {
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) < 3 {
-		return 0, 0, fmt.Errorf("stat %q: want at least 5 fields", stat)
+	const parentField, groupField = 4, 5
+	f, err := statFields(stat, groupField)
+	if err != nil {
+		return 0, 0, err
 	}
-	if parent, err = strconv.Atoi(f[1]); err != nil {
+	if parent, err = strconv.Atoi(f[parentField-firstField]); err != nil {
 		return 0, 0, fmt.Errorf("stat %q: parent: %w", stat, err)
 	}
-	if group, err = strconv.Atoi(f[2]); err != nil {
+	if group, err = strconv.Atoi(f[groupField-firstField]); err != nil {
 		return 0, 0, fmt.Errorf("stat %q: process group: %w", stat, err)
 	}
 	return parent, group, nil
@@ -69,12 +82,12 @@ func ParseParents(stat string) (parent, group int, err error) {
 
 // processFlags returns a process' flags (PF_ in include/linux/sched.h) by the text of proc/<pid>/stat: field 9.
 func processFlags(stat string) (uint64, error) {
-	const third, flagsField = 3, 9
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= flagsField-third {
-		return 0, fmt.Errorf("stat %q: want at least %d fields", stat, flagsField)
+	const flagsField = 9
+	f, err := statFields(stat, flagsField)
+	if err != nil {
+		return 0, err
 	}
-	flags, err := strconv.ParseUint(f[flagsField-third], 10, 64)
+	flags, err := strconv.ParseUint(f[flagsField-firstField], 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("stat %q: flags: %w", stat, err)
 	}
@@ -92,17 +105,17 @@ func IsKernelThread(stat string) (bool, error) {
 // IsEnding reports whether a process ends and threads of it are left, by the text of proc/<pid>/stat: fields 3, 9 and 20
 // (proc_pid_stat(5)) are its state, its flags and the number of its threads. A zombie with one thread has closed all.
 func IsEnding(stat string) (bool, error) {
-	const third, threadsField = 3, 20
+	const threadsField = 20
 	const exiting = 4 // PF_EXITING in include/linux/sched.h
 	flags, err := processFlags(stat)
 	if err != nil {
 		return false, err
 	}
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) <= threadsField-third {
-		return false, fmt.Errorf("stat %q: want at least %d fields", stat, threadsField)
+	f, err := statFields(stat, threadsField)
+	if err != nil {
+		return false, err
 	}
-	threads, err := strconv.Atoi(f[threadsField-third])
+	threads, err := strconv.Atoi(f[threadsField-firstField])
 	if err != nil {
 		return false, fmt.Errorf("stat %q: number of threads: %w", stat, err)
 	}
