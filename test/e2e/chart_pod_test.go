@@ -51,6 +51,18 @@ plugin:
 		"an NRI socket beside ours": {
 			values: "plugin: {sockets: {nri: /run/kata-vfio/nri.sock}}", check: wantPod("/run/kata-vfio/nri.sock"),
 		},
+		"probes of a slow node": {
+			values: "probes: {startupPeriodSeconds: 20, readinessPeriodSeconds: 15, livenessPeriodSeconds: 40}",
+			check: func(t *testing.T, got rendered) {
+				pod := pluginPod(t, got)
+				checkProbes(t, pod)
+				c := pod.Containers[0]
+				periods := []int32{c.StartupProbe.PeriodSeconds, c.ReadinessProbe.PeriodSeconds, c.LivenessProbe.PeriodSeconds}
+				if want := []int32{20, 15, 40}; !slices.Equal(periods, want) {
+					t.Errorf("periods: got %d, want %d", periods, want)
+				}
+			},
+		},
 		"the node's pci.ids": {values: "plugin: {pciIDsDir: /usr/share/misc}", check: wantPod("/usr/share/misc/pci.ids")},
 		"an API server that is reached without a service proxy": {
 			values: "plugin: {apiServer: {host: 'fd00::10', port: 6443}}",

@@ -88,15 +88,21 @@ pod reaches. A process costs about 0.1 s of CPU time with what the runtime needs
 probes are seldom and wait long. The kubelet ends a program that has not answered for five minutes. A slow one goes on.
 */}}
 {{- define "kata-vfio.probes" -}}
+{{- $periods := .root.Values.probes }}
 livenessProbe:
-  exec: {command: [{{ . }}, probe, live, {{ include "kata-vfio.probeSocket" . }}]}
-  periodSeconds: 30
+  exec: {command: [{{ .program }}, probe, live, {{ include "kata-vfio.probeSocket" . }}]}
+  periodSeconds: {{ $periods.livenessPeriodSeconds }}
   timeoutSeconds: {{ include "kata-vfio.probeTimeout" . }}
-  failureThreshold: 10
+  failureThreshold: {{ include "kata-vfio.probeFailures" (dict "limit" 300 "period" $periods.livenessPeriodSeconds) }}
 readinessProbe:
-  exec: {command: [{{ . }}, probe, ready, {{ include "kata-vfio.probeSocket" . }}]}
-  periodSeconds: 10
+  exec: {command: [{{ .program }}, probe, ready, {{ include "kata-vfio.probeSocket" . }}]}
+  periodSeconds: {{ $periods.readinessPeriodSeconds }}
   timeoutSeconds: {{ include "kata-vfio.probeTimeout" . }}
+{{- end }}
+
+{{/* How many probes may fail: as many as begin within a limit, which is in seconds like the period. */}}
+{{- define "kata-vfio.probeFailures" -}}
+{{ div (sub (add .limit .period) 1) .period }}
 {{- end }}
 
 {{/* Seconds: more than the program `probe` itself waits, so that its answer names the cause. */}}
