@@ -40,11 +40,12 @@ const (
 
 // pluginValues are the chart's for the lab: an image that is there, an API server without a Service, VMs that are small (the machine
 // has one CPU to give, and pods that a test binds itself are refused if those that are ending have it still), an audit that
-// asks of emulated hardware no more than it can give, and a GPU that is left for a case to share. It would stay in its pool for half an
-// hour after it was published.
+// asks of emulated hardware no more than it can give, probes that leave the emulated CPU time for something else (each takes two or three
+// seconds of it), and a GPU that is left for a case to share. It would stay in its pool for half an hour after it was published.
 const pluginValues = `
 image: {repository: localhost/kata-vfio-plugin, tag: lab, pullPolicy: Never}
 plugin: {apiServer: {host: %q, port: %s}, audit: {profile: lab, every: 10s}}
+probes: {startupPeriodSeconds: 10, readinessPeriodSeconds: 15, livenessPeriodSeconds: 150}
 deviceClasses: {vf: {vf: {allowUntagged: true}}, gpu-vf: {vf: {allowUntagged: true}}}
 runtimeClass: {overhead: {memory: %s, cpu: 50m}}
 metrics: {readers: [{kind: ServiceAccount, name: ` + MetricsReader + `, namespace: trusted}]}
