@@ -32,7 +32,8 @@ type nodeCase struct {
 	// noVMs leaves out what takes most of the time where the case does not look at VMs: one that is refused would boot
 	// again and again.
 	noVMs bool
-	// longer leaves the case out with -short: others are near it, or the lab's suites are.
+	// longer leaves the case out with -short: others are near it, or the lab's suites are. What is left takes a quarter of an hour on two
+	// quiet processors, and half an hour on busy ones.
 	longer bool
 	// newest leaves the case out in the lane older, whose Kubernetes lacks what it needs: the chart refuses it there.
 	newest bool
@@ -71,21 +72,21 @@ func nodeCases() []nodeCase {
 	return []nodeCase{
 		{name: "PluginPublishesGPU", run: publishesGPU, noVMs: true, contract: true},
 		{name: "PodGetsGPUInItsVMAndReturnsIt", run: podHasGPU, contract: true, drivers: true},
-		{name: "PodWithoutDeviceHasVM", run: plainPodHasVM, contract: true},
+		{name: "PodWithoutDeviceHasVM", run: plainPodHasVM, longer: true, contract: true},
 		{name: "AuditFindsPodThatHoldsTenantsDevice", run: auditFinds, longer: true},
 		{name: "MetricsAreForNamedReadersOnly", run: closesMetrics, noVMs: true},
 		{name: "DevicesThatFailAuditAreTainted", run: tainted, noVMs: true},
 		{name: "ChartAuditSeesWhatRootSees", run: auditInAPod, noVMs: true},
-		{name: "BootstrapKeepsNodeFit", run: bootstrapsNode},
+		{name: "BootstrapKeepsNodeFit", run: bootstrapsNode, longer: true},
 		{name: "RunbookCommandsFixSymptoms", run: followsRunbook, noVMs: true},
 		{name: "AttacksOnDevicesAreRefused", run: refusesAttacks, noVMs: true, contract: true},
 		{name: "PluginLoadsModuleByNodesModprobe", run: loadsModules, noVMs: true, longer: true},
-		{name: "ExamplesRun", run: runsExamples, noVMs: true},
+		{name: "ExamplesRun", run: runsExamples, noVMs: true, longer: true},
 		{name: "ExampleRunsInVM", run: runsExampleInVM, longer: true},
 		{name: "KubectlTestPassesOnNode", run: testsItself, longer: true},
 		{name: "PodHasDevicesOfTwoClaims", run: podHasTwoClaims, longer: true, contract: true, drivers: true},
 		{name: "PodHasPhysicalEndpoint", run: podHasPhysicalEndpoint, longer: true, contract: true, drivers: true},
-		{name: "VMHasGPUAndVFAndTwoEndpoints", run: vmHasAllKinds, contract: true, drivers: true},
+		{name: "VMHasGPUAndVFAndTwoEndpoints", run: vmHasAllKinds, longer: true, contract: true, drivers: true},
 		{name: "CompanionStaysOutOfVM", run: companionStaysOut, longer: true, contract: true, drivers: true},
 		{name: "ContainersShareVMAndDevice", run: containersShareTheVM, longer: true, contract: true, drivers: true},
 		{name: "VFReachesNeighborInItsVLAN", run: vfReachesItsVLAN, longer: true, contract: true, drivers: true},
@@ -96,19 +97,19 @@ func nodeCases() []nodeCase {
 		{name: "DeadSandboxIsReplacedWithItsDevice", run: sandboxDies, longer: true, contract: true},
 		{name: "PluginKilledWhilePodStartsContinues", run: pluginKilledWhilePodStarts, longer: true, contract: true},
 		{name: "SandboxIsRefusedWithoutPlugin", run: noVMWithoutPlugin, longer: true, contract: true},
-		{name: "FabricPartition", run: fabricPartition, settings: gpuSettings},
-		{name: "VendorVF", run: vendorVF, settings: gpuSettings},
+		{name: "FabricPartition", run: fabricPartition, longer: true, settings: gpuSettings},
+		{name: "VendorVF", run: vendorVF, longer: true, settings: gpuSettings},
 		{name: "AMDVF", run: amdVF, settings: gpuSettings, longer: true},
-		{name: "ContainersAndVMsShareGPU", run: containersAndVMsShareGPU, noVMs: true, newest: true, settings: controllerSettings},
+		{name: "ContainersAndVMsShareGPU", run: containersAndVMsShareGPU, noVMs: true, longer: true, newest: true, settings: controllerSettings},
 		{name: "DevicesAreSanitizedBetweenTenants", run: sanitizesBetweenTenants, noVMs: true, settings: controllerSettings},
-		{name: "DomainBelongsToOneTenant", run: domainHasOneTenant, noVMs: true, settings: controllerSettings},
+		{name: "DomainBelongsToOneTenant", run: domainHasOneTenant, noVMs: true, longer: true, settings: controllerSettings},
 		{name: "DaemonsKilledAtAnyPhaseLoseNothing", run: crashesAtEachPhase, noVMs: true, longer: true},
 		{name: "PodsStartDuringRollingUpdate", run: rollingUpdate, longer: true},
 		{name: "PodWaitsForPlugin", run: pluginAway, longer: true, contract: true},
-		{name: "DaemonRestartsKeepVMs", run: daemonsRestart, contract: true},
+		{name: "DaemonRestartsKeepVMs", run: daemonsRestart, longer: true, contract: true},
 		{name: "UpgradeAndRollbackKeepDevices", run: upgrades, noVMs: true, longer: true, contract: true},
 		{name: "UninstallLeavesNothing", run: uninstalls, noVMs: true},
-		{name: "PodReturnsWithDeviceAfterReboot", run: nodeReboots, contract: true},
+		{name: "PodReturnsWithDeviceAfterReboot", run: nodeReboots, longer: true, contract: true},
 	}
 }
 
