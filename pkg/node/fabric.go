@@ -21,14 +21,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/fabric/manager"
 )
 
-// Programs that ask Fabric Manager, unless the config names another one.
+// Default paths of the programs that call Fabric Manager. The node config may name another program.
 const (
 	defaultHelper = "/usr/bin/kata-vfio-fabric"
 	defaultFMPM   = "/usr/bin/fmpm"
 )
 
-// fabricManager returns the client that the config asks for. A node without a fabric has that of the defaults: a claim from before the
-// config changed needs one to end.
+// fabricManager returns the client that the node config asks for. A node without a fabric gets a client with the default settings: it is
+// needed to end a claim that was prepared before the config changed.
 func (c *Config) fabricManager() *fabricClient {
 	of := v1alpha1.Fabric{Address: v1alpha1.DefaultFabricAddress}
 	if c.Node != nil && c.Node.Fabric != nil {
@@ -48,11 +48,12 @@ func (c *Config) fabricManager() *fabricClient {
 	return f
 }
 
-// fabricClient writes each list that Fabric Manager answers to the node's file of it, for the inventory and the audit.
+// fabricClient is a client of Fabric Manager that writes each list it receives to the node's state file ([fabric.StateFile]), which the
+// inventory and the audit read.
 type fabricClient struct {
 	fabric.Manager
 	root, state string
-	// socket is that of the API; empty if it has none.
+	// socket is the path of the API's Unix socket; empty if the API has none.
 	socket string
 	// begun marks the GPUs after Fabric Manager has initialized the fabric.
 	begun func(context.Context) error
@@ -60,10 +61,11 @@ type fabricClient struct {
 	check func(ctx context.Context, id int) error
 
 	mu    sync.Mutex // guards the file, and noted
-	noted time.Time  // when this process wrote last why it can't be asked
+	noted time.Time  // when this process last wrote why Fabric Manager can't be asked
 }
 
-// sameReasonFor is how long a reason stays in the file while only its numbers change. Each write has the node published again.
+// sameReasonFor is how long the state file keeps a reason while only the numbers in the reason's text change. Each write of the file makes
+// the plugin publish the node again.
 const sameReasonFor = 10 * time.Minute
 
 // Partitions implements [fabric.Manager].
@@ -75,7 +77,7 @@ func (f *fabricClient) Partitions(ctx context.Context) (fabric.List, error) {
 	start, err := f.started(ctx)
 	_, keepErr := f.keep(func(s *fabric.State) {
 		s.Answered(l, f.version())
-		if err != nil { // no claim may get a GPU that should be reset first
+		if err != nil { // the GPUs could not be marked, and no claim may get a GPU that must be reset first
 			s.Away = oneLine(err)
 			return
 		}
@@ -84,7 +86,7 @@ func (f *fabricClient) Partitions(ctx context.Context) (fabric.List, error) {
 	return l, keepErr
 }
 
-// version returns that of NVIDIA's driver; empty if it is unknown, as without the driver on the node.
+// version returns the version of NVIDIA's driver; empty if it is unknown, as on a node without the driver.
 func (f *fabricClient) version() string {
 	text, err := os.ReadFile(filepath.Join(f.root, fabric.VersionFile))
 	if err != nil {
@@ -93,7 +95,7 @@ func (f *fabricClient) version() string {
 	return strings.TrimSpace(string(text))
 }
 
-// away notes why Fabric Manager can't be asked. The partitions stay: they are there still.
+// away records why Fabric Manager can't be asked. The partitions stay in the file, because they still exist on the fabric.
 func (f *fabricClient) away(why error) (changed bool, err error) {
 	text := oneLine(why)
 	return f.keep(func(s *fabric.State) {
@@ -105,7 +107,7 @@ func (f *fabricClient) away(why error) (changed bool, err error) {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// keep changes the file, and reports whether it has another content now.
+// keep applies change to the state file, and reports whether the content of the file changed.
 func (f *fabricClient) keep(change func(*fabric.State)) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +117,7 @@ func (f *fabricClient) keep(change func(*fabric.State)) (changed bool, err error
 	}
 	s, err := fabric.Parse[fabric.State](before)
 	if err != nil {
-		s = &fabric.State{} // none yet, or of another version: what is answered now counts
+		s = &fabric.State{} // there is no file yet, or another version wrote it: start from the answer of now
 	}
 	change(s)
 	now, err := json.Marshal(s)
@@ -131,14 +133,15 @@ func (f *fabricClient) keep(change func(*fabric.State)) (changed bool, err error
 	return true, nil
 }
 
-// AskFabric reads the partitions of the node's fabric, and reports whether the answer differs from the last one. If Fabric Manager waits
-// for the list of active partitions after a restart, it gets the list first. It ends partitions that Fabric Manager then made active by
-// mistake. It does nothing on a node whose config has no fabric. The error says why Fabric Manager can't be asked; claims with GPUs of the fabric are refused with it then.
+// AskFabric reads the partitions of the node's fabric, and reports whether the state file changed. After a restart Fabric Manager may wait
+// for the list of active partitions. AskFabric sends that list first then. It also deactivates partitions that Fabric Manager activated by
+// mistake because of the list. AskFabric does nothing on a node whose config has no fabric. The error says why Fabric Manager can't be
+// asked. Claims with GPUs of the fabric are then refused with this error.
 func (n *Node) AskFabric(ctx context.Context) (changed bool, err error) {
 	if n.Node == nil || n.Node.Fabric == nil || n.fabric == nil {
 		return false, nil
 	}
-	before, _ := os.ReadFile(n.fabric.state) // another content, or none, is a change
+	before, _ := os.ReadFile(n.fabric.state) // a file that is new, or has another content, is a change
 	_, err = n.fabric.Partitions(ctx)
 	if waits(err) {
 		err = n.replay(ctx)

@@ -10,15 +10,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
-// Reactivated is what became of a prepared claim whose partition Fabric Manager listed as inactive.
+// Reactivated is the result of activating the partition of a prepared claim again, after Fabric Manager listed the partition as inactive.
 type Reactivated struct {
 	Record *journal.Record
 	// Err is nil if the partition is active again.
 	Err error
 }
 
-// Reactivate makes the partitions of prepared claims active again that Fabric Manager listed last as inactive: see
-// [prepare.Preparer.Reactivate]. Call it after [Node.AskFabric]. It asks Fabric Manager for no other claim.
+// Reactivate activates the partitions of prepared claims that Fabric Manager's last list has as inactive: see
+// [prepare.Preparer.Reactivate]. Call it after [Node.AskFabric]. For all other claims it makes no call to Fabric Manager.
 func (n *Node) Reactivate(ctx context.Context) ([]Reactivated, error) {
 	if n.Node == nil || n.Node.Fabric == nil || n.fabric == nil {
 		return nil, nil
@@ -37,7 +37,8 @@ func (n *Node) Reactivate(ctx context.Context) ([]Reactivated, error) {
 	return all, nil
 }
 
-// withLostPartition returns the records of prepared claims that have a partition which is not active in the last list.
+// withLostPartition returns the records of claims that were prepared in this boot and have a partition that the last list does not have as
+// active.
 func (n *Node) withLostPartition(ctx context.Context) ([]*journal.Record, error) {
 	last, err := n.fabric.last()
 	if err != nil {
@@ -47,7 +48,7 @@ func (n *Node) withLostPartition(ctx context.Context) ([]*journal.Record, error)
 	if err != nil {
 		return nil, err
 	}
-	records, _ := n.Parts.Journal.List() // one that can't be read is reported elsewhere, and not touched
+	records, _ := n.Parts.Journal.List() // a record that can't be read is reported elsewhere, and its claim is left alone
 	return slices.DeleteFunc(slices.Clone(records), func(rec *journal.Record) bool {
 		return rec.State != journal.Prepared || rec.BootID != snap.Host.BootID || !slices.ContainsFunc(recordedPartitions(rec), func(p fabric.Partition) bool {
 			listed := last.Partitions.With(p.Modules())

@@ -24,9 +24,10 @@ func waits(err error) bool {
 	return ok && (e.Code == fabric.NotConfigured || e.Code == fabric.Uninitialized)
 }
 
-// replay tells Fabric Manager which partitions are active, and reads the list. While it waits, Fabric Manager answers no other call, so
-// that nobody can ask it for its numbers: they are those that it listed last. A Fabric Manager of another version may have others, and is
-// told nothing while a VM may be using a partition: one that joins GPUs of two tenants is worse than none.
+// replay sends Fabric Manager the list of active partitions for which it waits, and then reads its list. While Fabric Manager waits, it
+// answers no other call, so its current partition numbers can't be read: replay uses the numbers of the last list. Another version of
+// Fabric Manager may number its partitions differently. It gets no list while a VM may be using a partition: a partition that joins GPUs of
+// two tenants is worse than none.
 func (n *Node) replay(ctx context.Context) error {
 	active, err := n.activePartitions(ctx)
 	if err != nil {
@@ -55,7 +56,8 @@ func (n *Node) replay(ctx context.Context) error {
 	return nil
 }
 
-// checkVersion refuses to name partitions, of which there may be none, by numbers that another version listed.
+// checkVersion refuses to name the active partitions by their numbers if another version of NVIDIA's driver listed these numbers. It
+// accepts an empty list of active partitions from any version.
 func (f *fabricClient) checkVersion(active fabric.List) error {
 	last, err := f.last()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,8 +75,8 @@ func (f *fabricClient) checkVersion(active fabric.List) error {
 		last.Version, now, active)
 }
 
-// findWrong notes the partitions that Fabric Manager made active by the numbers of other ones, and returns an error that names them: see
-// [Node.endWrong].
+// findWrong records the partitions that Fabric Manager activated under the number of a different partition, and returns an error that names
+// them. See [Node.endWrong].
 func (f *fabricClient) findWrong(told, listed fabric.List) error {
 	var errs []error
 	var wrong fabric.List
@@ -92,7 +94,7 @@ func (f *fabricClient) findWrong(told, listed fabric.List) error {
 	why := errors.Join(errs...)
 	_, err := f.keep(func(s *fabric.State) {
 		for _, p := range wrong {
-			if s.Wrong.With(p.Modules()) == nil { // one of before may be active still
+			if s.Wrong.With(p.Modules()) == nil { // a wrong partition that was recorded before may still be active
 				s.Wrong = append(s.Wrong, p)
 			}
 		}
@@ -101,14 +103,15 @@ func (f *fabricClient) findWrong(told, listed fabric.List) error {
 	return errors.Join(why, err)
 }
 
-// endWrong deactivates the partitions that Fabric Manager made active by the numbers of other ones, unless a claim has such a partition, or a
-// process has one of its GPUs. It repeats that until they are inactive, and returns an error meanwhile: no claim gets a partition.
+// endWrong deactivates the partitions that Fabric Manager activated under the number of a different partition. It skips a partition that a
+// claim has, and one with a GPU that a process has open. Each call tries again until no wrong partition is active. Until then it returns an
+// error, and no claim gets a partition.
 func (n *Node) endWrong(ctx context.Context) error {
 	last, err := n.fabric.last()
 	if err != nil || len(last.Wrong) == 0 {
 		return err
 	}
-	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // with the file as it is now
+	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // the snapshot must have the current state file
 	if err != nil {
 		return err
 	}
@@ -116,11 +119,12 @@ func (n *Node) endWrong(ctx context.Context) error {
 	for _, p := range last.Wrong {
 		errs = append(errs, n.endOne(ctx, snap, &p))
 	}
-	_, err = n.fabric.Partitions(ctx) // the file must not have them as active
+	_, err = n.fabric.Partitions(ctx) // the state file must no longer have them as active
 	return errors.Join(append(errs, err)...)
 }
 
-// endOne deactivates one wrong partition. Its number is that of the last list.
+// endOne deactivates one wrong partition, by its number in the last list. If a claim has the partition, endOne records instead that it is
+// not wrong.
 func (n *Node) endOne(ctx context.Context, snap *device.Snapshot, p *fabric.Partition) error {
 	claims, err := n.claimsWith(snap, p)
 	if err != nil {
@@ -150,7 +154,7 @@ func (n *Node) claimsWith(snap *device.Snapshot, p *fabric.Partition) (bool, err
 	}), errors.Join(errs...)
 }
 
-// isRight notes that a partition is not wrong.
+// isRight removes a partition from the recorded wrong ones.
 func (f *fabricClient) isRight(p *fabric.Partition) error {
 	_, err := f.keep(func(s *fabric.State) {
 		s.Wrong = slices.DeleteFunc(slices.Clone(s.Wrong), func(q fabric.Partition) bool { return slices.Equal(q.Modules(), p.Modules()) })
@@ -171,11 +175,12 @@ func (f *fabricClient) last() (*fabric.State, error) {
 	return s, nil
 }
 
-// activePartitions returns the partitions that VMs may be using, by the numbers that were listed last: those of the journal, and those that
-// Fabric Manager listed last as active and that have a GPU that a process has open. One that is left out would cut off a running VM, so an
-// error of any source is an error of the whole. Without a map of modules the journal's are all there are: no claim gets a partition then.
+// activePartitions returns the partitions that VMs may be using, with their numbers of the last list. These are the partitions of the
+// journal, and those that Fabric Manager last listed as active and that have a GPU which a process has open. A missing partition would cut
+// off a running VM, so an error of any source fails the whole call. Without a map of modules the journal's partitions are complete, because
+// no claim gets a partition without a map.
 func (n *Node) activePartitions(ctx context.Context) (fabric.List, error) {
-	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // with the file as it is now
+	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // the snapshot must have the current state file
 	if err != nil {
 		return nil, err
 	}
@@ -198,9 +203,9 @@ func (n *Node) activePartitions(ctx context.Context) (fabric.List, error) {
 	return slices.CompactFunc(all, func(p, q fabric.Partition) bool { return p.ID == q.ID }), nil
 }
 
-// partitionsOfRecords returns the partitions of the journal's claims that are active: those of all prepared claims, and of claims that are
-// being prepared or released those that Fabric Manager listed last as active. Theirs may not be active yet, or not any more, and nobody
-// would end one that is made active now.
+// partitionsOfRecords returns the active partitions of the journal's claims of this boot. The partitions of a prepared claim always count.
+// The partitions of a claim that is being prepared or released count only if Fabric Manager last listed them as active: they may not be
+// active yet, or may be inactive already, and nobody would deactivate a partition that this list activates.
 func (n *Node) partitionsOfRecords(snap *device.Snapshot) (fabric.List, error) {
 	records, errs := n.Parts.Journal.List()
 	if len(errs) > 0 {
@@ -218,7 +223,7 @@ func (n *Node) partitionsOfRecords(snap *device.Snapshot) (fabric.List, error) {
 		for _, p := range recordedPartitions(rec) {
 			listed, other := last.With(p.Modules()), last.Numbered(p.ID)
 			if listed != nil {
-				p.ID = listed.ID // the record may be older than the numbers
+				p.ID = listed.ID // the numbers may have changed since the record was written
 			}
 			switch rec.State {
 			case journal.Prepared:
@@ -230,14 +235,14 @@ func (n *Node) partitionsOfRecords(snap *device.Snapshot) (fabric.List, error) {
 				if listed != nil && listed.Active {
 					all = append(all, p)
 				}
-			case journal.Cleaned, journal.Quarantined: // no tenant has it any more
+			case journal.Cleaned, journal.Quarantined: // no tenant has the partition any more
 			}
 		}
 	}
 	return all, nil
 }
 
-// listedLast returns the partitions that Fabric Manager listed last; none if it was not asked before.
+// listedLast returns the partitions that Fabric Manager listed last; none if Fabric Manager was never asked.
 func listedLast(facts *device.FabricFacts) (fabric.List, error) {
 	switch {
 	case facts.Unread != "":
@@ -252,7 +257,7 @@ func listedLast(facts *device.FabricFacts) (fabric.List, error) {
 	return s.Partitions, nil
 }
 
-// recordedPartitions returns a record's partitions, one for each GPU.
+// recordedPartitions returns the partitions of a record, one entry for each GPU: a partition of several GPUs occurs several times.
 func recordedPartitions(rec *journal.Record) fabric.List {
 	var all fabric.List
 	for i := range rec.Plan.Functions {

@@ -17,12 +17,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Once Fabric Manager has initialized the fabric for partitions, GPUs may have those of before: NVIDIA's driver container resets them all then
-// (pull request 909 of gpu-driver-container, for NVLink 5). So they are marked. A claim that is planned after that has them reset first. The
-// plan of another one may be older than the mark, so no partition is activated while one of its GPUs is marked. After a restart with the
-// list of active partitions, Fabric Manager has initialized nothing.
+// When Fabric Manager initializes the fabric for partitions, GPUs may still have the state from before: NVIDIA's driver container resets
+// all GPUs at that point (pull request 909 of gpu-driver-container, for NVLink 5). So kata-vfio marks the GPUs for a reset. The plan of a
+// claim that is made after the mark resets them first. A plan that was made earlier doesn't know the mark, so no partition is activated
+// while one of its GPUs is marked. A Fabric Manager that is restarted with the list of active partitions initializes nothing, so no GPU is
+// marked then.
 
-// started returns the start of Fabric Manager that the answer is of. If it is another one than that of the last answer, it marks the GPUs first.
+// started returns the start of Fabric Manager that gave the latest answer. If it differs from the start of the previous answer, started
+// marks the GPUs first.
 func (f *fabricClient) started(ctx context.Context) (fabric.Start, error) {
 	now := f.start()
 	last, err := f.last()
@@ -35,13 +37,13 @@ func (f *fabricClient) started(ctx context.Context) (fabric.Start, error) {
 	return now, nil
 }
 
-// start returns what tells this start of Fabric Manager from others.
+// start returns what distinguishes this start of Fabric Manager from other starts.
 func (f *fabricClient) start() fabric.Start {
 	var s fabric.Start
 	if boot, err := os.ReadFile(filepath.Join(f.root, "proc/sys/kernel/random/boot_id")); err == nil {
 		s.Boot = strings.TrimSpace(string(boot))
 	}
-	// It ends with Fabric Manager, so that it can be missing right after an answer.
+	// The socket ends with Fabric Manager, so it can be missing right after an answer.
 	if info, err := os.Stat(f.socket); err == nil {
 		s.Socket = info.ModTime().UTC().Format("2006-01-02T15:04:05.000000000Z")
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -51,8 +53,8 @@ func (f *fabricClient) start() fabric.Start {
 	return s
 }
 
-// Activate implements [fabric.Manager]. It refuses a partition that has a GPU which must be reset first: [bind.Fabric] then has the claim's
-// GPUs reset, and tries again.
+// Activate implements [fabric.Manager]. It refuses a partition with a GPU that must be reset first. [bind.Fabric] then has the claim's GPUs
+// reset, and tries again.
 func (f *fabricClient) Activate(ctx context.Context, id int) error {
 	if f.check != nil {
 		if err := errors.Join(f.blocked(), f.check(ctx, id)); err != nil {
@@ -62,9 +64,9 @@ func (f *fabricClient) Activate(ctx context.Context, id int) error {
 	return f.Manager.Activate(ctx, id)
 }
 
-// checkClean refuses the partition with a number if one of its GPUs is marked for a reset.
+// checkClean refuses the partition with the number id if one of its GPUs is marked for a reset.
 func (n *Node) checkClean(ctx context.Context, id int) error {
-	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // with the partitions as they are listed now
+	snap, err := n.Parts.Inventory.Refresh(ctx, nil) // the snapshot must have the partitions of the latest list
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,8 @@ func (n *Node) checkClean(ctx context.Context, id int) error {
 	return nil
 }
 
-// resumed notes that Fabric Manager has resumed with the list of active partitions. The first start in a boot is none that resumes.
+// resumed records that Fabric Manager resumed with the list of active partitions. It records nothing if this is the first start in a boot,
+// which can't be a resumption.
 func (f *fabricClient) resumed() error {
 	now := f.start()
 	_, err := f.keep(func(s *fabric.State) {
@@ -114,7 +117,8 @@ func (f *fabricClient) blocked() error {
 	return nil
 }
 
-// markGPUs marks the GPUs that may be on the fabric and that no tenant has, also those that are not published: they may be in this boot.
+// markGPUs marks for a reset all GPUs that may be on the fabric and that no tenant has. It includes GPUs that are not published, because
+// they may be published later in this boot.
 func (n *Node) markGPUs(ctx context.Context) error {
 	snap, err := n.Parts.Inventory.Snapshot(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// undoLimit bounds the way back after a failed or canceled Prepare.
+// undoLimit bounds the undo of a failed or canceled Prepare.
 const undoLimit = 20 * time.Second
 
 // recoverLimit bounds the recovery of one claim at start, which may wait for a
@@ -47,20 +47,20 @@ type Config struct {
 	// StateDir, RunDir and CDIDir are below the root: the journal's parent, the
 	// locks' parent, and the runtimes' CDI directory.
 	StateDir, RunDir, CDIDir string
-	// Node says which functions are ours; nil is nodeconfig.Default.
+	// Node is the node config: it says which functions the plugin publishes. Nil means nodeconfig.Default.
 	Node *v1alpha1.NodeConfig
 	// Sanitizers are the profiles of sanitizing stages; nil if there are none.
 	Sanitizers *v1alpha1.Sanitizers
-	// Name is the node's name in the cluster; without it a claim's pools are not compared.
+	// Name is the node's name in the cluster. If it is empty, the pools of a claim's devices are not compared with the node's.
 	Name string
 	// Ledger configures the node's history. Its Dir is below the root, "ledger" in StateDir if it is empty. The
 	// fields about the node itself are filled in.
 	Ledger writer.Config
-	// Server gives a claim's devices to VMs; nil if no VM asks. See [prepare.Config].
+	// Server gives a claim's devices to VMs; nil if no VM asks for devices. See [prepare.Config].
 	Server prepare.Server
 	// HotPlug says that VMs get their functions while they run. See [plan.Node].
 	HotPlug bool
-	// HotPlugWindow is how much memory space VMs have for a function that they get while they run; 0 where they boot with it. See
+	// HotPlugWindow is how much memory space a VM has for a function that is hot-plugged; 0 if VMs boot with their functions. See
 	// [plan.Node].
 	HotPlugWindow uint64
 	// WriteLimit is how long one write to sysfs may take before its function is fenced.
@@ -73,10 +73,9 @@ type Config struct {
 	Tracer prepare.Tracer
 	// Log gets changes to interfaces of physical endpoints; it may be nil.
 	Log *slog.Logger
-	// Checks has the failed checks that count for a function; it may be nil. It is asked for claims, not when the node is
-	// opened.
+	// Checks returns the failed checks that count for a function; it may be nil. It is called for each claim, not when the node is opened.
 	Checks prepare.Checks
-	// Fabric asks Fabric Manager; nil is the client that Node asks for.
+	// Fabric calls Fabric Manager; nil means the client that the node config asks for.
 	Fabric fabric.Manager
 	// Inventory makes the inventory; nil is [Scanning].
 	Inventory func(*sysfs.FS) (effects.Inventory, error)
@@ -97,7 +96,7 @@ type Node struct {
 	Parts      effects.Parts
 	// Node says which functions are ours.
 	Node *v1alpha1.NodeConfig
-	// Kernel is nil when the node was opened to look only.
+	// Kernel writes to sysfs; nil if the node was opened by [Look].
 	Kernel *control.Control
 	// History is the node's ledger; nil like Kernel.
 	History *writer.Writer
@@ -129,13 +128,12 @@ func (c *Config) LedgerDir() string {
 	return filepath.Join(c.Root, cmp.Or(c.Ledger.Dir, filepath.Join(c.StateDir, "ledger")))
 }
 
-// history returns the node's ledger. It is opened by its first event, so that a
-// node whose ledger can't be written takes devices back no further than is safe,
-// and says why.
+// history returns the node's ledger. The ledger is opened by its first event, not here. So on a node whose ledger can't be written,
+// Unprepare goes as far as is safe, and then fails with the reason.
 func (c *Config) history(fs *sysfs.FS) *writer.Writer {
 	full := c.Ledger
 	full.Dir = c.LedgerDir()
-	full.BootID, _ = fs.ReadString("proc/sys/kernel/random/boot_id") // what can't be read is left out
+	full.BootID, _ = fs.ReadString("proc/sys/kernel/random/boot_id") // the ledger's events go without it if it can't be read
 	id, err := fs.ReadString("etc/machine-id")
 	if err != nil || id == "" {
 		id, _ = fs.ReadString("sys/class/dmi/id/product_uuid") // a container has no /etc of its node
@@ -164,7 +162,7 @@ func Look(c Config) (*Node, error) {
 	return n, nil
 }
 
-// join makes what works with the node's parts.
+// join makes the Preparer and the Maintainer from the node's parts.
 func (n *Node) join(c *Config, e maintain.Eswitches) {
 	n.Preparer = prepare.New(prepare.Config{
 		Parts: n.Parts, Node: c.Node, Sanitizers: c.Sanitizers, NodeName: c.Name, Checks: c.Checks, Server: c.Server, HotPlug: c.HotPlug, HotPlugWindow: c.HotPlugWindow,
@@ -173,18 +171,18 @@ func (n *Node) join(c *Config, e maintain.Eswitches) {
 	n.Maintainer = maintain.New(n.Preparer.Order(), e)
 }
 
-// MarkEarlier is that of [prepare.Preparer].
+// MarkEarlier calls [prepare.Preparer.MarkEarlier].
 func (n *Node) MarkEarlier(ctx context.Context) error { return n.Preparer.MarkEarlier(ctx) }
 
-// SweepSpecs is that of [prepare.Preparer].
+// SweepSpecs calls [prepare.Preparer.SweepSpecs].
 func (n *Node) SweepSpecs(ctx context.Context) ([]string, error) { return n.Preparer.SweepSpecs(ctx) }
 
-// GiveBackOrphans is that of [maintain.Maintainer].
+// GiveBackOrphans calls [maintain.Maintainer.GiveBackOrphans].
 func (n *Node) GiveBackOrphans(ctx context.Context) ([]maintain.Orphan, error) {
 	return n.Maintainer.GiveBackOrphans(ctx)
 }
 
-// Recover is that of [prepare.Preparer], with what [maintain.Maintainer] does after it.
+// Recover calls [prepare.Preparer.Recover], and then [maintain.Maintainer.AfterRecover].
 func (n *Node) Recover(ctx context.Context) (*prepare.Recovery, error) {
 	r, err := n.Preparer.Recover(ctx)
 	if err != nil {
@@ -257,7 +255,7 @@ func (c *Config) policy(fs *sysfs.FS) *vf.Policy {
 	return &vf.Policy{FS: fs, Links: vf.NewRtnetlink(proc), Switches: vf.NewDevlink(proc)}
 }
 
-// places opens the directories that a working node writes to.
+// places opens the directories that a node opened by [Open] writes to, and puts them into the parts.
 func (c *Config) places(to *effects.Parts) error {
 	records, err := journal.Open(c.JournalDir())
 	if err != nil {
