@@ -41,8 +41,8 @@ const (
 	AttrModel resourceapi.QualifiedName = "model"
 	// AttrVendorName is the vendor's name in the pci.ids database. VFs are without it, to keep slices small.
 	AttrVendorName resourceapi.QualifiedName = "vendorName"
-	// AttrRule is the name of the node config's rule that selects the device: "a VF of the storage network" on nodes that have it on
-	// different cards.
+	// AttrRule is the name of the node config's rule that selects the device. With it a claim can ask for "a VF of the storage network",
+	// even if the nodes have that network on different cards.
 	AttrRule resourceapi.QualifiedName = "rule"
 	// AttrPFInterface is the network interface of the PF, or of the function itself.
 	AttrPFInterface resourceapi.QualifiedName = "pfInterface"
@@ -53,26 +53,25 @@ const (
 	// AttrBoundary is what separates the device from other tenants of its card, in the word of its vendor: "device" of a whole
 	// function, "hardwareSlice" or "scheduler" of a VF. A pair has that of its GPU. See [device.Boundary].
 	AttrBoundary resourceapi.QualifiedName = "boundary"
-	// AttrProfile is what a slice of a GPU is made to be, in its vendor's words, such as CPX/NPS4. It is absent where the vendor knows no
-	// profiles. See [nodeconfig.Choice].
+	// AttrProfile is the profile of a GPU's slice in the words of the vendor, such as CPX/NPS4. It is absent if the vendor has no profiles.
+	// See [nodeconfig.Choice].
 	AttrProfile resourceapi.QualifiedName = "profile"
-	// AttrCard is the address that identifies the card: a PF and its VFs have the same. See [device.Snapshot.Card].
+	// AttrCard is the address that identifies the card. It is the same for a PF and its VFs. See [device.Snapshot.Card].
 	AttrCard resourceapi.QualifiedName = "card"
-	// AttrDriver is the kernel driver that is bound now.
+	// AttrDriver is the kernel driver that is bound to the function now.
 	AttrDriver resourceapi.QualifiedName = "driver"
 	// AttrIOMMUGroup is the group's number in this boot (int).
 	AttrIOMMUGroup resourceapi.QualifiedName = "iommuGroup"
-	// AttrIsolated says whether the judgment on its isolation has no reason against it (bool).
+	// AttrIsolated says whether the judgment on the device has no reason against its isolation (bool).
 	AttrIsolated resourceapi.QualifiedName = "isolated"
-	// AttrIOMMUBackend is the backend that Auto selects: "iommufd" or "group".
+	// AttrIOMMUBackend is the backend that the setting Auto selects: "iommufd" or "group".
 	AttrIOMMUBackend resourceapi.QualifiedName = "iommuBackend"
-	// AttrReset is the reset method used between tenants, in the kernel's word, or "weak" where the vendor does not say that it clears memory.
+	// AttrReset is the reset method that is used between tenants, in the kernel's word, or "weak" if the vendor does not say that this
+	// method clears the memory.
 	AttrReset resourceapi.QualifiedName = "reset"
-	// AttrPCIeSwitch is the address of the lowest switch above the device; where
-	// there is none, that of the root port above it, or of its own function. It is
-	// never absent: a claim that wants a device near another at a switch, else
-	// under a root, says so by two constraints, and a constraint refuses a device
-	// that lacks its attribute even where it has nothing to match.
+	// AttrPCIeSwitch is the address of the lowest switch above the device. Without a switch it is the address of the root port above the
+	// device, or else of the device's own function. The attribute is never absent: a claim that prefers devices under one switch, and else
+	// under one root, has two constraints, and a constraint refuses a device that lacks the attribute even if there is nothing to match.
 	AttrPCIeSwitch resourceapi.QualifiedName = "pcieSwitch"
 	// AttrVF is the address of a pair's VF.
 	AttrVF resourceapi.QualifiedName = "vf"
@@ -84,28 +83,25 @@ const (
 	// MT/s (int): 16000 for PCIe 4.0. The speed of the moment is not published:
 	// idle GPUs train their links down.
 	AttrLinkSpeed resourceapi.QualifiedName = "linkSpeed"
-	// AttrRDMA is true if the function, or a VF's PF, has an RDMA device on the
-	// host now: a VF's own goes when it is bound to vfio-pci, and is never there
-	// when no host driver takes it. Whether the guest's driver makes one is not
-	// known here.
+	// AttrRDMA is true if the function, or a VF's PF, has an RDMA device on the host now. The RDMA device of a VF itself does not count: it
+	// disappears when the VF is bound to vfio-pci, and never exists if no host driver binds the VF. Whether the guest's driver creates one
+	// is unknown here.
 	AttrRDMA resourceapi.QualifiedName = "rdma"
-	// AttrAuditSeverity is the worst severity of all that the verdict says, notes
-	// included, and of the checks in AttrAuditFailed; absent when there is nothing to
-	// say.
+	// AttrAuditSeverity is the worst severity among the verdicts on the device, notes included, and the checks in AttrAuditFailed; absent
+	// if there are neither.
 	AttrAuditSeverity resourceapi.QualifiedName = "auditSeverity"
-	// AttrAuditFailed lists the ids of the audit's checks that fail for the device or
-	// its node, the worst first, "IOM-003,RST-001", as many as 64 bytes hold; absent
-	// when none does.
+	// AttrAuditFailed lists the IDs of the audit's checks that fail for the device or its node, the worst first: "IOM-003,RST-001". It has
+	// as many IDs as fit in 64 bytes, and is absent if no check fails.
 	AttrAuditFailed resourceapi.QualifiedName = "auditFailed"
 )
 
-// AttrSharedWith is the name of the DRA driver that publishes the same function for containers; absent for devices that are
-// not shared. Their DeviceClass is shared-gpu.
+// AttrSharedWith is the name of the DRA driver that publishes the same function for containers; absent if the device is not shared. The
+// DeviceClass of shared devices is shared-gpu.
 const AttrSharedWith resourceapi.QualifiedName = "sharedWith"
 
-// AttrExclusiveDomains are the exclusive domains around a device, which one tenant has at a time: "Switch/0000:21:00.0,NUMA/1". Absent
-// where the node config makes none. kata-vfio-controller reserves them by this attribute. A list that is longer than 64 bytes is
-// published as "Node", the domain that has all of them.
+// AttrExclusiveDomains are the exclusive domains around a device, each of which belongs to one tenant at a time:
+// "Switch/0000:21:00.0,NUMA/1". It is absent if the node config makes none. kata-vfio-controller reserves the domains that this attribute
+// names. A list of more than 64 bytes is published as "Node", the domain that contains all others.
 const AttrExclusiveDomains resourceapi.QualifiedName = "exclusiveDomains"
 
 // CapacityMemory is the memory of a GPU, or of a VF of one, in bytes.
@@ -114,7 +110,7 @@ const CapacityMemory resourceapi.QualifiedName = "memory"
 // attributeSet collects attributes and leaves out unknown ones.
 type attributeSet map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// text adds a string that is not empty, cut to what the API takes.
+// text adds a string, cut to the length that the API accepts. It adds no empty string.
 func (s attributeSet) text(name resourceapi.QualifiedName, v string) {
 	if v == "" {
 		return
@@ -132,10 +128,10 @@ func (s attributeSet) flag(name resourceapi.QualifiedName, v bool) {
 	s[name] = resourceapi.DeviceAttribute{BoolValue: &v}
 }
 
-// usualAttributes is how many a device usually has: a map that grows to it is made several times.
+// usualAttributes is how many attributes a device usually has. A map that is made with this size need not grow.
 const usualAttributes = 24
 
-// attributes returns all known attributes of a device. If its function no longer exists, only its name provides any.
+// attributes returns all known attributes of a device. A device whose function no longer exists has only those that its name tells.
 func attributes(n *Node, e *entry) attributeSet {
 	s := make(attributeSet, usualAttributes)
 	s.text(AttrType, string(e.kind))
@@ -160,10 +156,11 @@ func attributes(n *Node, e *entry) attributeSet {
 	return s
 }
 
-// isBrief reports whether the device is a NIC's VF of which the node config wants few attributes published. A node has many of them.
+// isBrief reports whether the device is a NIC's VF for which the node config restricts the published attributes, because a node has many
+// VFs.
 func isBrief(n *Node, e *entry) bool { return published(n, e) != nil }
 
-// published returns which attributes of a device are published, by the node config; nil for all.
+// published returns a function that selects the attributes to publish of a device, by the node config; nil if all are published.
 func published(n *Node, e *entry) func(resourceapi.QualifiedName) bool {
 	if e.f == nil || e.f.Type != device.VFType || e.vf != nil {
 		return nil
@@ -178,8 +175,8 @@ func published(n *Node, e *entry) func(resourceapi.QualifiedName) bool {
 	return nil
 }
 
-// isForSelection reports whether requests usually select VFs by the attribute: at most 14, since a map of Go that has more takes
-// twice the memory.
+// isForSelection reports whether requests usually select VFs by the attribute. There are at most 14 such attributes, since a Go map with
+// more takes twice the memory.
 func isForSelection(name resourceapi.QualifiedName) bool {
 	switch name {
 	case AttrVendor, AttrDevice, AttrPF, AttrPortSpeed, AttrRDMA, AttrAuditSeverity:
@@ -188,19 +185,19 @@ func isForSelection(name resourceapi.QualifiedName) bool {
 	return isMinimal(name)
 }
 
-// isMinimal reports whether requests need the attribute to tell VFs from other devices, networks from each other, and what is
-// near a GPU: at most 8, which are one group of a map of Go. The API server has two such maps for each VF, and the
-// scheduler one.
+// isMinimal reports whether requests need the attribute to tell VFs from other devices, to tell networks from each other, or to find what
+// is near a GPU. There are at most 8 such attributes, which fit in one group of a Go map. The API server has two such maps for each VF, and
+// the scheduler one.
 func isMinimal(name resourceapi.QualifiedName) bool {
 	switch name {
 	case AttrType, AttrRule, AttrPFInterface, AttrIsolated, AttrPCIBusID, AttrPCIeRoot, AttrPCIeSwitch, AttrNUMANode,
-		AttrExclusiveDomains: // a ninth only where there are such domains
+		AttrExclusiveDomains: // the ninth attribute, which a device has only if the node config makes domains
 		return true
 	}
 	return false
 }
 
-// pair turns the attributes of a pair's GPU into the pair's.
+// pair changes the attributes of a pair's GPU into the attributes of the pair.
 func (s attributeSet) pair(n *Node, e *entry) {
 	s.text(AttrType, string(device.PairType))
 	s.text(AttrVF, e.vf.addr.String())
@@ -232,7 +229,7 @@ func (s attributeSet) identity(n *Node, f *device.Function) {
 	s.nic(n, f)
 }
 
-// nic adds what there is to say of a NIC, or of a VF of any device.
+// nic adds the attributes of a NIC, or of a VF of any device.
 func (s attributeSet) nic(n *Node, f *device.Function) {
 	if hasRDMA(n, f) {
 		s.flag(AttrRDMA, true)
@@ -244,7 +241,7 @@ func (s attributeSet) nic(n *Node, f *device.Function) {
 	s.port(n, f)
 }
 
-// port adds the interface and the speed of a NIC's port, which a VF has from its PF.
+// port adds the interface and the speed of a NIC's port. A VF has those of its PF.
 func (s attributeSet) port(n *Node, f *device.Function) {
 	pf := f
 	if f.VF != nil {
@@ -253,7 +250,7 @@ func (s attributeSet) port(n *Node, f *device.Function) {
 	if pf == nil || len(pf.Children.Net) == 0 {
 		return
 	}
-	// The first of several, as of a ConnectX-3, both of whose ports are one function.
+	// A function may have several interfaces: both ports of a ConnectX-3 are one function. The first one counts.
 	s.text(AttrPFInterface, pf.Children.Net[0])
 	if pf.PortSpeed > 0 {
 		s.number(AttrPortSpeed, pf.PortSpeed)
@@ -264,7 +261,7 @@ func hasRDMA(n *Node, f *device.Function) bool {
 	if f.VF == nil || f.Class.Base() != pci.BaseNetwork {
 		return len(f.Children.RDMA) > 0
 	}
-	// A VF on VFIO has no RDMA device on the node, and in the VM it has one if its PF has.
+	// A VF on VFIO has no RDMA device on the node. In the VM it has one if its PF has one on the node.
 	pf, ok := n.Snapshot.Function(f.VF.PF)
 	return len(f.Children.RDMA) > 0 || ok && len(pf.Children.RDMA) > 0
 }
@@ -280,7 +277,7 @@ func (s attributeSet) topology(n *Node, f *device.Function) {
 	}
 }
 
-// findLink returns the link above a function, which a VF has from its PF.
+// findLink returns the PCIe link above a function. The link of a VF is that of its PF.
 func findLink(n *Node, f *device.Function) *device.Link {
 	if f.VF == nil {
 		return f.Link
@@ -308,7 +305,7 @@ func (s attributeSet) isolation(n *Node, e *entry) {
 	s.audit(n.failing(e), v.Reasons, v.Notes)
 }
 
-// audit adds the checks that fail, and the worst of them and of what verdicts say.
+// audit adds the failing checks, and the worst severity among these checks and the verdicts.
 func (s attributeSet) audit(failing []rule.Failure, said ...[]rule.Verdict) {
 	var worst rule.Severity
 	if reason, ok := findWorst(slices.Concat(said...)); ok {
@@ -328,8 +325,8 @@ func (s attributeSet) audit(failing []rule.Failure, said ...[]rule.Verdict) {
 	s.text(AttrAuditFailed, list)
 }
 
-// junction returns the address of the lowest switch above f, or of what is
-// closest to the root complex on the way to f.
+// junction returns the address of the lowest switch above f. Without a switch it returns the address of the port closest to the root
+// complex on the way to f, else that of a VF's PF, else that of f.
 func junction(f *device.Function) pci.Address {
 	switch {
 	case f.Switch != nil:
@@ -342,8 +339,8 @@ func junction(f *device.Function) pci.Address {
 	return f.Address
 }
 
-// linkSpeed returns the link's highest speed in MT/s from the kernel's words, "16.0 GT/s PCIe"
-// (drivers/pci/probe.c, pci_speed_string); false if it is "Unknown" or the function has no link.
+// linkSpeed converts the link's highest speed from the kernel's text, such as "16.0 GT/s PCIe" (drivers/pci/probe.c, pci_speed_string), to
+// MT/s. It returns false if the speed is "Unknown", or if the function has no link.
 func linkSpeed(l *device.Link) (int, bool) {
 	if l == nil {
 		return 0, false
@@ -356,8 +353,8 @@ func linkSpeed(l *device.Link) (int, bool) {
 	return int(gts * 1000), err == nil && gts > 0 && gts < 1e6
 }
 
-// capacity returns a GPU's memory, and the sizes of the memory BARs in bytes, as bar0, bar2, ...: what a VM needs address space
-// for.
+// capacity returns a GPU's memory, and the sizes of the memory BARs in bytes as bar0, bar2, and so on. A VM needs address space for its
+// devices' BARs.
 func capacity(n *Node, f *device.Function) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	var all map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 	for _, bar := range f.BARs {
@@ -376,8 +373,8 @@ func capacity(n *Node, f *device.Function) map[resourceapi.QualifiedName]resourc
 	return all
 }
 
-// memory returns the memory of a GPU, or of a slice of one, in bytes, and whether that is known: the node config says what a slice
-// has, and the card's model the rest.
+// memory returns the memory of a GPU or of a GPU's slice in bytes, and whether the size is known for certain. The node config gives the
+// memory of slices, and the card's model that of all others.
 func (n *Node) memory(f *device.Function) (size uint64, known bool) {
 	if size := n.Selection.Choice(f.Address).Memory; size > 0 {
 		return size, true

@@ -13,19 +13,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Counters and the prefixes of their sets, which end in an address.
+// Counters, and the prefixes of the names of their sets. A set's name ends in an address.
 const (
-	// A PF's set counts its VFs: a VF consumes one, the PF all, so that the
-	// scheduler allocates the PF or VFs, never both. Where only one kind is on
-	// offer there is no set, because each costs memory of API server and scheduler.
+	// The set of a PF counts its VFs. A VF consumes one, and the PF all of them, so that the scheduler allocates the PF or its VFs, never
+	// both. If only the PF or only VFs are on offer there is no set, because each set costs memory of the API server and the scheduler.
 	pfSet     = "pf-"
 	pfCounter = "vfs"
-	// A unit's set is consumed whole by each device of it, so that the
-	// scheduler allocates one of them.
+	// Each device of a unit consumes the unit's whole set, so that the scheduler allocates only one of them.
 	unitSet     = "unit-"
 	unitCounter = "use"
-	// Counters for quotas, of the set of a unit with GPUs: how many it has, and
-	// their memory in bytes where all models are known.
+	// Counters for quotas, in the set of a unit with GPUs: the number of its GPUs, and their memory in bytes if all models are known.
 	gpusCounter   = "gpus"
 	memoryCounter = "memory"
 )
@@ -36,8 +33,8 @@ type sharing struct {
 	consumption map[*entry][]resourceapi.DeviceCounterConsumption
 }
 
-// share returns what the members of one pool share. A device has at most two
-// entries, which is what the API allows: its PF's and its unit's.
+// share returns the counter sets of one pool, and what its members consume of them. A device consumes from at most two sets, the limit of
+// the API: its PF's and its unit's.
 func share(n *Node, l *device.Layout, members []*entry) *sharing {
 	shared := &sharing{consumption: map[*entry][]resourceapi.DeviceCounterConsumption{}}
 	shared.pfs(n, members)
@@ -47,7 +44,7 @@ func share(n *Node, l *device.Layout, members []*entry) *sharing {
 	return shared
 }
 
-// pfs adds a set for each PF that shares it with its VFs.
+// pfs adds a counter set for each PF that has to share it with VFs.
 func (s *sharing) pfs(n *Node, members []*entry) {
 	for _, family := range gather(members, n.pf) {
 		pf := family[0].key
@@ -59,7 +56,7 @@ func (s *sharing) pfs(n *Node, members []*entry) {
 		for _, m := range family {
 			uses := 1
 			if m.entry.addr == pf {
-				// The PF consumes what all VFs have together, so that it and a VF are never allocated at the same time (KEP-4815).
+				// The PF consumes as much as all its VFs together, so that the PF and a VF are never allocated at the same time (KEP-4815).
 				uses = total
 			}
 			s.consume(m.entry, pfSet+pf.Label(), pfCounter, uses)
@@ -67,7 +64,8 @@ func (s *sharing) pfs(n *Node, members []*entry) {
 	}
 }
 
-// total is how many VFs a PF counts: what it can have or more that are there, and what it has consumed if it stays.
+// total returns how many VFs the set of a PF counts: as many as the PF can have, or as many as exist if these are more. For a PF whose
+// counters must not change, it is what the PF has consumed so far.
 func (n *Node) total(pf pci.Address, family []keyed) int {
 	total, vfs := 0, 0
 	if f, ok := n.Snapshot.Function(pf); ok && f.PF != nil {
@@ -88,8 +86,9 @@ func (n *Node) total(pf pci.Address, family []keyed) int {
 	return max(total, vfs)
 }
 
-// sharesNothing reports whether there are no VFs, or VFs in their PF's pool without it. When the others come, each is counted: the PF of
-// a VF that is gone by then is known from the pool. In another pool it is known only from the counter, which stays there.
+// sharesNothing reports whether a PF needs no counter set: there are no VFs, or only VFs, and these are in the PF's pool. If the missing PF
+// or VFs appear later, a set is made then and counts all of them: the PF of a VF that is gone by then follows from the pool's name. In any
+// other pool the PF of such a VF follows only from its counter, so the set stays there.
 func sharesNothing(pf pci.Address, family []keyed) bool {
 	vfs := 0
 	for _, m := range family {
@@ -101,7 +100,7 @@ func sharesNothing(pf pci.Address, family []keyed) bool {
 	return vfs == 0 || ok && of == pf && vfs == len(family)
 }
 
-// before is what a device that stays has consumed of the sets of a kind.
+// before returns what a device that stays has consumed of the sets with a prefix.
 func (n *Node) before(e *entry, prefix string) []resourceapi.DeviceCounterConsumption {
 	if !e.stays {
 		return nil
@@ -109,7 +108,7 @@ func (n *Node) before(e *entry, prefix string) []resourceapi.DeviceCounterConsum
 	return n.ever(e, prefix)
 }
 
-// ever is before of any device.
+// ever is like before, but for any device, also one that does not stay.
 func (n *Node) ever(e *entry, prefix string) []resourceapi.DeviceCounterConsumption {
 	var all []resourceapi.DeviceCounterConsumption
 	for _, c := range n.Consumed[Allocated{Pool: e.pool, Name: e.name}] {
@@ -120,8 +119,7 @@ func (n *Node) ever(e *entry, prefix string) []resourceapi.DeviceCounterConsumpt
 	return all
 }
 
-// pf returns the PF that a device is or belongs to. For a VF that no longer exists, it uses the consumed counters or
-// the pool's name.
+// pf returns the PF that a device is or belongs to. For a VF that no longer exists, it uses the consumed counters or the pool's name.
 func (n *Node) pf(e *entry) (pci.Address, bool) {
 	switch {
 	case e.f != nil && e.f.VF != nil:
@@ -129,7 +127,7 @@ func (n *Node) pf(e *entry) (pci.Address, bool) {
 	case e.f != nil:
 		return e.addr, true
 	}
-	// sysfs no longer links a VF that is gone to its PF, but the name of the consumed set has the PF's address.
+	// sysfs no longer links a removed VF to its PF, but the name of the consumed set contains the PF's address.
 	for _, c := range n.before(e, pfSet) {
 		if pf, err := pci.ParseLabel(strings.TrimPrefix(c.CounterSet, pfSet)); err == nil {
 			return pf, true
@@ -143,8 +141,8 @@ func (n *Node) pf(e *entry) (pci.Address, bool) {
 	}
 }
 
-// units adds a set for each unit with more than one device in the pool, and keeps the sets
-// of devices that stay, with all that shared them or share with these devices now.
+// units adds a set for each unit with more than one device in the pool. It keeps the sets of devices that stay, for all devices that shared
+// these sets before or share a unit with these devices now.
 func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	kept, renamed := map[string]bool{}, map[pci.Address]string{}
 	for _, e := range members {
@@ -158,7 +156,7 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	bySet := map[string][]*entry{}
 	for _, e := range members {
 		sets := n.units(l, e, kept, renamed)
-		if s.onBoard(e) { // the board's counter stands for the unit's, except for what was counted before there was a board
+		if s.onBoard(e) { // the board's counters replace the unit's set, unless a device that stays was counted by the unit's set before there was a board
 			sets = slices.DeleteFunc(sets, func(set string) bool { return !kept[set] })
 		}
 		// The API server refuses a device with more entries than this limit, so the least important sets are dropped.
@@ -177,7 +175,7 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	}
 }
 
-// share adds the set of a unit, which each of its devices consumes whole: GPUs and pairs with what they count for quotas.
+// share adds the set of a unit. Each device of the unit consumes all of it. GPUs and pairs also consume the counters for quotas.
 func (s *sharing) share(set string, unit []*entry, quota map[string]resourceapi.Counter) {
 	whole := counters(unitCounter, 1)
 	maps.Copy(whole, quota)
@@ -191,8 +189,8 @@ func (s *sharing) share(set string, unit []*entry, quota map[string]resourceapi.
 	}
 }
 
-// quota returns the counters for quotas of a unit; nil if it has no GPU, or the node config wants none. A GPU that is gone counts as
-// one.
+// quota returns the counters for quotas of a unit; nil if the unit has no GPU, or if the node config wants no such counters. A unit whose
+// only GPU is gone still counts one GPU.
 func (n *Node) quota(l *device.Layout, unit []*entry) map[string]resourceapi.Counter {
 	i := slices.IndexFunc(unit, func(e *entry) bool { return e.kind == device.GPU })
 	if i < 0 || !n.Selection.QuotaCounters() {
@@ -210,7 +208,7 @@ func (n *Node) quota(l *device.Layout, unit []*entry) map[string]resourceapi.Cou
 	return quota
 }
 
-// unitGPUs goes through the GPUs of a unit.
+// unitGPUs iterates over the GPUs of a unit.
 func unitGPUs(n *Node, l *device.Layout, unit pci.Address) iter.Seq[*device.Function] {
 	return func(yield func(*device.Function) bool) {
 		for i := range n.Snapshot.Functions {
@@ -221,9 +219,8 @@ func unitGPUs(n *Node, l *device.Layout, unit pci.Address) iter.Seq[*device.Func
 	}
 }
 
-// units returns the names of the counter sets of a device's unit, the most important first. There are two if the
-// device shared one with a device that stays and now shares another one. There are none if the device no longer exists
-// and had none.
+// units returns the names of the counter sets of a device's unit, the most important first. It returns two names if the device shared a set
+// with a device that stays, and now shares another set. It returns none if the device no longer exists and had no set.
 func (n *Node) units(l *device.Layout, e *entry, kept map[string]bool, renamed map[pci.Address]string) []string {
 	var sets []string
 	if e.f != nil && len(n.before(e, unitSet)) == 0 && renamed[l.Unit(e.addr)] != "" {
@@ -254,13 +251,13 @@ func counters(name string, value int) map[string]resourceapi.Counter {
 	return map[string]resourceapi.Counter{name: {Value: *resource.NewQuantity(int64(value), resource.DecimalSI)}}
 }
 
-// keyed is an entry with what it was gathered by.
+// keyed is an entry with the key by which it is grouped.
 type keyed struct {
 	key   pci.Address
 	entry *entry
 }
 
-// gather returns the members with a key in runs of the same key.
+// gather groups the members that have a key: each group has all members with one key.
 func gather(members []*entry, key func(*entry) (pci.Address, bool)) [][]keyed {
 	var all []keyed
 	for _, e := range members {

@@ -16,7 +16,7 @@ func domains(n *Node, e *entry) string {
 	}
 	var keys []string
 	for _, p := range e.parts() {
-		if p.f == nil { // a claim has it, and nobody can tell where it is
+		if p.f == nil { // the function of an allocated device is gone, and its domains can't be known
 			return string(isolation.NodeDomain)
 		}
 		around, _ := n.made.Around(p.f)
@@ -27,14 +27,14 @@ func domains(n *Node, e *entry) string {
 		}
 	}
 	text := strings.Join(keys, ",")
-	// The whole node includes them all: a domain that is too large refuses a claim, and one that is cut off would admit it.
+	// The whole node contains every domain. A domain that is too large can only refuse a claim; a list that is cut off would admit one.
 	if len(text) > resourceapi.DeviceAttributeMaxValueLength {
 		return string(isolation.NodeDomain)
 	}
 	return text
 }
 
-// waitsForDomains reports whether a pod with the device is to wait until the domains around it are reserved for the pod's tenant.
+// waitsForDomains reports whether a pod with the device must wait until the domains around the device are reserved for the pod's tenant.
 func waitsForDomains(n *Node, e *entry) bool {
 	return slices.ContainsFunc(e.parts(), func(p part) bool {
 		if p.f == nil {

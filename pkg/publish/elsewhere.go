@@ -8,22 +8,21 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// elsewhere knows the pools of the devices that stay in place, by what they share with others: their unit, and a
-// PF with its VFs. Counters can't be shared across pools, so a device that shares something with one of them is
-// not offered in another pool.
+// elsewhere knows in which pools devices stay, by what they share with other devices: their unit, and a PF with its VFs. Counters can't be
+// shared across pools. So a device that shares something with a staying device of another pool is not offered.
 type elsewhere struct {
 	layout   *device.Layout
 	units    poolIndex
 	pfs, vfs poolIndex // by the PF
 }
 
-// poolIndex has the pools that contain something of each key: more than one, if claims hold devices that were apart
-// when they were allocated.
+// poolIndex maps a key to the pools that contain something of the key. There are several pools for a key if claims hold devices that did
+// not share anything when they were allocated.
 type poolIndex map[pci.Address][]string
 
 func (p poolIndex) add(key pci.Address, pool string) { p[key] = append(p[key], pool) }
 
-// other reports whether another pool than this one contains something of the key.
+// other reports whether a pool other than this one contains something of the key.
 func (p poolIndex) other(key pci.Address, pool string) bool {
 	return slices.ContainsFunc(p[key], func(other string) bool { return other != pool })
 }
@@ -49,7 +48,7 @@ func newElsewhere(n *Node, l *device.Layout, staying []*entry) *elsewhere {
 	return all
 }
 
-// shares reports whether e shares with a device in another pool.
+// shares reports whether e shares a unit, or a PF, with a device that stays in another pool.
 func (s *elsewhere) shares(e *entry) bool {
 	for _, p := range e.parts() {
 		if s.units.other(s.layout.Unit(p.addr), e.pool) {
@@ -66,8 +65,8 @@ func (s *elsewhere) shares(e *entry) bool {
 	return false
 }
 
-// formerUnits returns the units of a device by the counters that it has consumed. sysfs no longer tells the group of a function that is
-// gone, and it comes back into the same one while its claim goes on.
+// formerUnits returns the units of a device by the counters that it has consumed. sysfs no longer has the IOMMU group of a removed
+// function, but the function gets the same group again if it returns while its claim exists.
 func (n *Node) formerUnits(e *entry) []pci.Address {
 	var all []pci.Address
 	for _, c := range n.before(e, unitSet) {
@@ -78,8 +77,8 @@ func (n *Node) formerUnits(e *entry) []pci.Address {
 	return all
 }
 
-// formerPFs returns the PFs to which the VFs of a device that are gone may belong: the one that counters or the pool's name tell, or all
-// that the address allows.
+// formerPFs returns the PFs to which the removed VFs of a device may belong: the PF that the counters or the pool's name tell, or else all
+// PFs that the VF's address allows.
 func (n *Node) formerPFs(e *entry) []pci.Address {
 	if pf, ok := n.pf(e); ok && e.f == nil && pf != e.addr {
 		return []pci.Address{pf}
@@ -93,8 +92,9 @@ func (n *Node) formerPFs(e *entry) []pci.Address {
 	return nil
 }
 
-// pfsBefore returns the PFs that can have had a VF at an address where nothing is now. VFs come after their PF, on its bus or on buses
-// behind it that no other card has, so these are the PFs on the last bus up to the VF's.
+// pfsBefore returns the PFs that may have had a VF at an address where no function is now. The addresses of VFs follow that of their PF, on
+// the PF's bus or on buses behind it that no other card uses. So the candidates are the PFs on the highest bus that has a PF at or before
+// the VF's address.
 func (n *Node) pfsBefore(vf pci.Address) []pci.Address {
 	var last []pci.Address
 	for i := range n.Snapshot.Functions {

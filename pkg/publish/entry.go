@@ -18,15 +18,13 @@ type entry struct {
 	kind device.Type
 	addr pci.Address
 	pool string
-	// f is nil for an allocated device whose function no longer exists.
+	// f is the function at addr; nil for an allocated device whose function no longer exists.
 	f *device.Function
-	// vf is the second function of a pair, whose first is the GPU at addr; nil for
-	// a single function.
+	// vf is the VF of a pair, whose GPU is at addr; nil for other devices.
 	vf *part
-	// joined are the other GPUs of a partition, whose first is at addr; nil for any other device.
+	// joined are the other GPUs of a partition, whose first GPU is at addr; nil for other devices.
 	joined []part
-	// withdrawn is the value of the taint that says why only its allocation keeps the device published; empty if it is
-	// published anyway.
+	// withdrawn is the value of [TaintWithdrawn] if the device is published only because a claim may have it; empty if the node offers it.
 	withdrawn rule.Code
 	// stays is set if a claim may have the device, so that its counters must not change.
 	stays bool
@@ -49,14 +47,14 @@ func (e *entry) parts() []part {
 	return append(all, e.joined...)
 }
 
-// entries returns everything to publish. An allocated device keeps the pool and name under which it was allocated.
-// No other device has its functions, except for a GPU and its pair, which share a counter, and devices that count GPUs of one board. The counter of a pair's
-// PF is in another pool and is not needed: a PF is offered only while it has no VFs, and then the pair does not
-// exist.
+// entries returns everything to publish. An allocated device keeps the pool and the name under which it was allocated. Two devices never
+// have the same function, except for a GPU and its pair, which share a counter, and devices that consume counters of one board. The PF of a
+// pair's VF has its counter in another pool. The pair does not need that counter: a PF is offered only while it has no VFs, and then the
+// pair does not exist.
 func entries(n *Node, l *device.Layout) []*entry {
 	held := map[pci.Address]*entry{}
 	var all []*entry
-	// First, so that nothing on offer gets a function that a claim has.
+	// Allocated devices come first, so that no device on offer gets a function that a claim has.
 	for _, a := range n.Allocated {
 		if e := allocated(n, a); e != nil && !overlaps(held, e, gpuAndPair) {
 			e.stays = true
@@ -92,7 +90,8 @@ func onOffer(n *Node, l *device.Layout) []*entry {
 	var all []*entry
 	paired := map[pci.Address]bool{}
 	for _, p := range n.Selection.Pairs() {
-		// A pair's VF is in no other device, so no two claims can get it. The GPU is, and shares a counter with its pair.
+		// No other device has the VF of a pair, so two claims can't get it. The GPU is also a device of its own, which shares a counter
+		// with the pair.
 		paired[p.VF.Address] = true
 		if !n.Selection.Fabric().IsAlone(p.GPU) {
 			continue
@@ -114,7 +113,7 @@ func single(n *Node, l *device.Layout, f *device.Function) *entry {
 	return &entry{name: f.Name(), kind: f.Type, addr: f.Address, pool: n.named(n.Selection.Pool(l, n.Name, f.Address)), f: f}
 }
 
-// hold enters the functions that e has to itself, unless another device has them.
+// hold records e as the holder of its functions, except for functions that another device already holds.
 func hold(held map[pci.Address]*entry, e *entry) {
 	for _, p := range e.parts() {
 		if held[p.addr] == nil {
@@ -123,8 +122,7 @@ func hold(held map[pci.Address]*entry, e *entry) {
 	}
 }
 
-// overlaps reports whether a function of e is held by a device that shares no
-// counter with e, by which the scheduler keeps both apart.
+// overlaps reports whether another device holds a function of e, and no shared counter makes the scheduler keep the two devices apart.
 func overlaps(held map[pci.Address]*entry, e *entry, apart func(a, b *entry) bool) bool {
 	for _, p := range e.parts() {
 		if h := held[p.addr]; h != nil && !apart(h, e) {
@@ -134,14 +132,12 @@ func overlaps(held map[pci.Address]*entry, e *entry, apart func(a, b *entry) boo
 	return false
 }
 
-// gpuAndPair reports whether of a and b one is a GPU and the other its pair, in
-// one pool, where they consume the counter of the GPU's unit.
+// gpuAndPair reports whether one of a and b is a GPU and the other its pair, in one pool. Both consume the counter of the GPU's unit there.
 func gpuAndPair(a, b *entry) bool {
 	return a.addr == b.addr && a.pool == b.pool && a.f != nil && b.f != nil && (a.vf == nil) != (b.vf == nil)
 }
 
-// allocated returns the entry of an allocated device, and nil if the name
-// is none that this node could have published.
+// allocated returns the entry of an allocated device; nil if this node can't have published a device with that pool and name.
 func allocated(n *Node, a Allocated) *entry {
 	if !device.IsNodesPool(n.Name, a.Pool) {
 		return nil
@@ -154,7 +150,7 @@ func allocated(n *Node, a Allocated) *entry {
 	e.f = e.present(n, &parts[0])
 	if len(parts) == 1 {
 		if e.f != nil {
-			e.kind = e.f.Type // the name may be one with a former type
+			e.kind = e.f.Type // the name may contain a type of an earlier version
 		}
 		e.staysShared(n)
 		return e
@@ -175,8 +171,8 @@ func allocated(n *Node, a Allocated) *entry {
 	return e
 }
 
-// present returns the function of an allocated device, or nil if it no longer exists, and records why the device would
-// be withdrawn because of it.
+// present returns the function of a part of an allocated device; nil if the function no longer exists. It also records why the device would
+// be withdrawn because of the function.
 func (e *entry) present(n *Node, p *device.Part) *device.Function {
 	f, ok := n.Snapshot.Function(p.Address)
 	if !ok || !f.HasName(p.Name) {
@@ -191,8 +187,9 @@ func (e *entry) present(n *Node, p *device.Part) *device.Function {
 	return f
 }
 
-// leave records why a device is withdrawn that is no longer offered in its pool: the pool has another name, if there is no other
-// reason. An allocated device stays as it is in the pool with the former name. Nobody else can get it, and its pod is well.
+// leave records why a device is withdrawn that is no longer offered in its pool. If there is no other reason, the pool or the device has
+// another name now. An allocated device stays unchanged in the pool with the former name: no other claim can get it, and its pod is not
+// affected.
 func (e *entry) leave(n *Node) {
 	switch {
 	case e.withdrawn != "":
@@ -203,20 +200,20 @@ func (e *entry) leave(n *Node) {
 	}
 }
 
-// staysShared records that a device is withdrawn because it is shared now and was not, or the other way round.
+// staysShared records that a device is withdrawn because it became shared, or stopped being shared, since it was allocated.
 func (e *entry) staysShared(n *Node) {
 	if e.withdrawn == "" && (n.Selection.Choice(e.addr).SharedWith != "") != e.isShared() {
 		e.withdrawn = rule.Moved
 	}
 }
 
-// isShared reports whether the device is published as one that another driver publishes too.
+// isShared reports whether the device is published in the pool of GPUs that another driver publishes too.
 func (e *entry) isShared() bool {
 	_, ok := device.NodeOfSharedPool(e.pool)
 	return ok
 }
 
-// rank orders by the worst reason against the isolation of a device's functions.
+// rank orders devices by the worst reason against the isolation of any of their functions.
 func rank(n *Node, e *entry) int {
 	worst := 0
 	for _, p := range e.parts() {
@@ -238,8 +235,7 @@ func rankPart(n *Node, p part) int {
 	return severityRank(worst.Severity)
 }
 
-// severityRank returns 1 for the mildest severity; one that is unknown is as
-// bad as it gets.
+// severityRank returns 1 for the mildest severity. An unknown severity ranks as the worst.
 func severityRank(s rule.Severity) int {
 	switch s {
 	case rule.Low, rule.Info:
@@ -248,13 +244,13 @@ func severityRank(s rule.Severity) int {
 		return 2
 	case rule.High:
 		return 3
-	case rule.Critical, rule.Refusal: // no verdict has the latter
+	case rule.Critical, rule.Refusal: // no verdict has the severity Refusal
 		return 4
 	}
 	return 4
 }
 
-// findWorst returns the first of the worst reasons, and false if there is none.
+// findWorst returns the first of the reasons with the worst severity, and false if there are no reasons.
 func findWorst(reasons []rule.Verdict) (rule.Verdict, bool) {
 	var worst rule.Verdict
 	found := false
@@ -278,7 +274,7 @@ func (n *Node) failing(e *entry) []rule.Failure {
 // judgment returns the judgment on a function's isolation; the zero one if it was not judged.
 func (n *Node) judgment(a pci.Address) isolation.Judgment { return n.Assessments[a].Isolation }
 
-// newDevice returns the entry as the API has it, without counters.
+// newDevice returns the entry as a device of the API, without counters.
 func newDevice(n *Node, e *entry) resourceapi.Device {
 	d := resourceapi.Device{Name: e.name, Attributes: attributes(n, e), Taints: taints(n, e)}
 	if e.f != nil && !isBrief(n, e) {
@@ -288,7 +284,7 @@ func newDevice(n *Node, e *entry) resourceapi.Device {
 	}
 	n.Versions.addTo(&d, e)
 	if e.isShared() {
-		// The allocation's node selector then names this node alone, and the condition is for a pod here.
+		// With BindsToNode the allocation's node selector names this node alone. The binding condition holds for a pod on this node only.
 		d.BindsToNode = new(true)
 		// The scheduler allocates the device, and binds the pod only once the condition is true (KEP-5007).
 		d.BindingConditions = []string{v1alpha1.ConditionTwinReserved}
@@ -302,7 +298,8 @@ func newDevice(n *Node, e *entry) resourceapi.Device {
 	return d
 }
 
-// fit removes the sizes of BARs, the last one first, for which the API server has no room: it would refuse the whole slice.
+// fit removes the sizes of BARs, the last BAR first, until the device is within the API server's limit of attributes and capacities. Beyond
+// that limit the API server would refuse the whole slice.
 func fit(d *resourceapi.Device) {
 	for i := bars - 1; i >= 0 && len(d.Attributes)+len(d.Capacity) > resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; i-- {
 		delete(d.Capacity, capacityOfBAR(i))

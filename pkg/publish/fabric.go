@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// A board is the GPUs of an NVLink fabric. Its set has a counter for each GPU, by its module, which all devices with that GPU consume: the
-// GPU alone, its pair, and the partitions that it is in. So the scheduler never allocates two that share a GPU, and a device needs one
-// set, however many GPUs it has.
+// A board is the GPUs of an NVLink fabric. Its counter set has one counter for each GPU, by the GPU's module. Every device with that GPU
+// consumes the counter: the GPU alone, its pair, and each partition with the GPU. So the scheduler never allocates two devices that share a
+// GPU, and a device needs only one set, however many GPUs it has.
 const (
 	boardSet     = "fabric-"
 	boardCounter = "gpu-"
@@ -24,13 +24,13 @@ const (
 
 // Attributes and the capacity of devices with GPUs of a fabric.
 const (
-	// AttrFabricSize is how many GPUs NVLink joins in the device (int): 1 for a single GPU.
+	// AttrFabricSize is how many GPUs of the device NVLink joins (int): 1 for a single GPU.
 	AttrFabricSize resourceapi.QualifiedName = "fabricSize"
-	// AttrFabricLinks is how many NVLinks each GPU has in the device's partition (int), of the GPU with the fewest: 18. It is left out where
-	// Fabric Manager lists none.
+	// AttrFabricLinks is how many NVLinks each GPU has in the device's partition, by the GPU with the fewest (int): 18. It is absent if
+	// Fabric Manager lists no links.
 	AttrFabricLinks resourceapi.QualifiedName = "fabricLinks"
-	// AttrFabricVersion is the version of Fabric Manager and of NVIDIA's driver on the node, "570.172.08". The guest's driver needs the
-	// same.
+	// AttrFabricVersion is the version of Fabric Manager and of NVIDIA's driver on the node, "570.172.08". The guest's driver must have the
+	// same version.
 	AttrFabricVersion resourceapi.QualifiedName = "fabricVersion"
 	// CapacityGPUs is how many GPUs the device has, for quotas.
 	CapacityGPUs resourceapi.QualifiedName = "gpus"
@@ -50,18 +50,18 @@ func partitions(n *Node, l *device.Layout) []*entry {
 	return all
 }
 
-// position orders the devices of a fabric as they are best assigned; other devices come before them.
+// position orders the devices of a fabric by the order in which they are best assigned. All other devices come before them.
 func (n *Node) position(e *entry) int {
 	f := n.Selection.Fabric()
 	if e.joined == nil {
 		return f.Position(e.addr)
 	}
-	// More GPUs than a board has: all partitions come after the single GPUs.
+	// singles is larger than the number of a board's GPUs: all partitions come after the single GPUs.
 	const singles = 1 << 10
 	return singles + slices.IndexFunc(f.Partitions(), func(p device.Partition) bool { return p.Name() == e.name })
 }
 
-// partition sets the attributes that all GPUs of a partition have, and those of the partition.
+// partition sets the attributes in which all GPUs of a partition agree, and the attributes of the partition itself.
 func (s attributeSet) partition(n *Node, e *entry) {
 	shared := attributeSet{}
 	isolated, complete := true, true
@@ -82,7 +82,7 @@ func (s attributeSet) partition(n *Node, e *entry) {
 			return !reflect.DeepEqual(own[name], v)
 		})
 	}
-	// A GPU that is gone may differ from the others in any of them.
+	// A removed GPU may differ from the others in any attribute.
 	if complete {
 		maps.Copy(s, shared)
 	}
@@ -130,7 +130,7 @@ func (n *Node) fabricSize(e *entry) int {
 	return 0
 }
 
-// countGPUs sets the capacities of a device with GPUs of a fabric: of a partition those of all its GPUs together.
+// countGPUs sets the capacities of a device with GPUs of a fabric. The capacities of a partition are those of all its GPUs together.
 func (n *Node) countGPUs(d *resourceapi.Device, e *entry) {
 	size := n.fabricSize(e)
 	if size == 0 {
@@ -155,7 +155,7 @@ func (n *Node) countGPUs(d *resourceapi.Device, e *entry) {
 	}
 }
 
-// boards adds the set of the node's board, if members have GPUs of it, and keeps the sets of devices that stay.
+// boards adds the counter set of the node's board if members have GPUs of it, and keeps the board sets that staying devices consume.
 func (s *sharing) boards(n *Node, l *device.Layout, members []*entry) {
 	sets := map[string]map[string]resourceapi.Counter{}
 	for _, e := range members {
@@ -172,8 +172,8 @@ func (s *sharing) boards(n *Node, l *device.Layout, members []*entry) {
 	}
 }
 
-// addCounters adds the counters of one device to its board's. There is one of each GPU, and of what is counted for quotas as much as the
-// board has.
+// addCounters adds the counters that one device consumes to the set of its board. The set has 1 for each GPU, and for the quota counters as
+// much as the whole board has.
 func (n *Node) addCounters(board, uses map[string]resourceapi.Counter) {
 	for name, c := range uses {
 		if strings.HasPrefix(name, boardCounter) {
@@ -185,7 +185,7 @@ func (n *Node) addCounters(board, uses map[string]resourceapi.Counter) {
 	}
 	all := n.gpuQuota(n.boardGPUs())
 	for _, name := range []string{gpusCounter, memoryCounter} {
-		for _, from := range []map[string]resourceapi.Counter{uses, all} { // a device that stays may have counted more than there is now
+		for _, from := range []map[string]resourceapi.Counter{uses, all} { // a device that stays may consume more than the board has now
 			had, c := board[name], from[name]
 			if had.Value.Cmp(c.Value) < 0 {
 				board[name] = c
@@ -225,9 +225,9 @@ func (n *Node) gpuQuota(gpus []*device.Function) map[string]resourceapi.Counter 
 	return quota
 }
 
-// boardUse returns what a device consumes of a board: what it did before if it stays, and else the counters of its GPUs, also of those
-// whose units its other functions belong to. It returns nil for a device that has none, or that consumed a unit's set before there was a
-// board.
+// boardUse returns what a device consumes of a board. A device that stays consumes what it did before. Any other device consumes the
+// counters of its GPUs, and of GPUs whose unit contains another function of the device. boardUse returns nil for a device without such
+// GPUs, and for a device that has consumed a unit's set since before there was a board.
 func (n *Node) boardUse(l *device.Layout, e *entry) []resourceapi.DeviceCounterConsumption {
 	if before, known := n.Consumed[Allocated{Pool: e.pool, Name: e.name}]; e.stays && known {
 		return slices.DeleteFunc(slices.Clone(before), func(c resourceapi.DeviceCounterConsumption) bool {
@@ -264,14 +264,14 @@ func (s *sharing) onBoard(e *entry) bool {
 	return slices.ContainsFunc(s.consumption[e], func(c resourceapi.DeviceCounterConsumption) bool { return strings.HasPrefix(c.CounterSet, boardSet) })
 }
 
-// countOneBoard reports whether two devices consume counters of the same board, in one pool, by which the scheduler keeps them apart. a is
-// published already.
+// countOneBoard reports whether two devices of one pool consume counters of the same board, so that the scheduler keeps them apart. Device
+// a is already published.
 func (n *Node) countOneBoard(a, b *entry) bool {
 	set := n.consumedBoard(a)
 	return a.name != b.name && a.pool == b.pool && set != "" && set == n.consumedBoard(b)
 }
 
-// consumedBoard returns the set of a board that a device consumes; empty for one that consumes none.
+// consumedBoard returns the name of the board's set that a device consumes; empty if it consumes none.
 func (n *Node) consumedBoard(e *entry) string {
 	if before, known := n.Consumed[Allocated{Pool: e.pool, Name: e.name}]; e.stays && known {
 		i := slices.IndexFunc(before, func(c resourceapi.DeviceCounterConsumption) bool { return strings.HasPrefix(c.CounterSet, boardSet) })
@@ -286,8 +286,8 @@ func (n *Node) consumedBoard(e *entry) string {
 	return ""
 }
 
-// crosses reports whether a partition would need the set of a unit, because a device that stays consumes that and not the board's: a
-// partition has no room for the sets of its GPUs' units.
+// crosses reports whether a partition would need the set of a unit, because a device that stays consumes that set and not the board's. Such
+// a partition can't be published: it has no room for the sets of all its GPUs' units.
 func (n *Node) crosses(l *device.Layout, held map[pci.Address]*entry, e *entry) bool {
 	if e.joined == nil {
 		return false

@@ -1,13 +1,13 @@
-// Package publish decides what the node offers to the scheduler: which devices are in which pool, with which
-// attributes, taints and shared counters. It is pure and deterministic: the same node gives the same slices, byte
-// for byte, and a change of one function changes only the pool that it is in.
+// Package publish decides what the node offers to the scheduler: which devices are in which pool, with which attributes, taints and shared
+// counters. It is pure and deterministic: the same node gives the same slices, byte for byte, and a change of one function changes only the
+// pool that the function is in.
 //
-// Pools are the unit of disturbance. Whenever more than one slice of a pool changes, the scheduler allocates
-// nothing from that pool until all are written, so GPUs have a pool of the node and each PF has one with its VFs.
-// GPUs that another driver publishes too have one pool, since the scheduler waits for conditions before it binds their pods.
-// A pair of a GPU and a VF is beside its GPU, and its VF is in no other pool. Then a claim for n pairs is one
-// request for n alike devices, which the scheduler decides in milliseconds even if they don't fit. Over n GPUs and
-// n VFs joined by constraints it tries all combinations until its time is up.
+// The pool is the unit of disturbance. While more than one slice of a pool changes, the scheduler allocates nothing from that pool until
+// all its slices are written. So the GPUs are in one pool of the node, and each PF has a pool with its VFs. GPUs that another driver
+// publishes too have a pool of their own, since the scheduler waits for conditions before it binds their pods. A pair of a GPU and a VF is
+// in the pool of its GPU, and the VF is in no other pool. A claim for n pairs is then one request for n alike devices, which the scheduler
+// decides in milliseconds even if they don't fit. With a claim for n GPUs and n VFs that constraints join, the scheduler would try all
+// combinations until its time is up.
 package publish
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Node has all that is published of a node.
+// Node is everything that is published about a node.
 type Node struct {
 	// Name is the node's name in the cluster, with which the names of its pools begin.
 	Name      string
@@ -34,21 +34,18 @@ type Node struct {
 	Assessments map[pci.Address]plan.Assessment
 	// Health has the functions that are not healthy.
 	Health map[pci.Address]Health
-	// Allocated are the devices that claims hold, in any order. They stay
-	// published whatever becomes of them: the scheduler counts shared counters
-	// by the allocated devices that it sees in slices.
+	// Allocated are the devices that claims hold, in any order. They stay published in any case: the scheduler sums up shared counters from
+	// the allocated devices that it sees in slices.
 	Allocated []Allocated
-	// Lingering are devices that were published and may be a claim's ([Withdrawals]): the scheduler can allocate one
-	// without the node knowing yet. A device that is no longer offered under its name in its pool stays published there,
-	// withdrawn.
+	// Lingering are devices that were published and may be a claim's ([Withdrawals]): the scheduler can allocate such a device before the
+	// node learns of it. If a device is no longer offered under its name in its pool, it stays published there as withdrawn.
 	Lingering []Allocated
-	// Consumed is what devices consumed when they were published last. Allocated and
-	// withdrawn ones go on with it, also where what they share it with has changed: what the
-	// scheduler has counted for a claim must not change.
+	// Consumed is what each device consumed when it was published last. Allocated and withdrawn devices continue to consume the same, even
+	// if the set of devices that they share counters with has changed: what the scheduler has counted for a claim must not change.
 	Consumed map[Allocated][]resourceapi.DeviceCounterConsumption
-	// PFs are those of the pairs' VFs, as the pairs were published last. They are used for VFs that no longer exist.
+	// PFs are the PFs of the pairs' VFs, from the time when the pairs were published last. They are used for VFs that no longer exist.
 	PFs map[Allocated]pci.Address
-	// FormerNames is set while the node goes on with the names that earlier versions gave to its pools (device.FormerPool).
+	// FormerNames is set while the node still uses the pool names of earlier versions (device.FormerPool).
 	FormerNames bool
 	// Versions are those of the node's software.
 	Versions Versions
@@ -57,18 +54,17 @@ type Node struct {
 	made *plan.MadeDomains
 }
 
-// Health is what is known of a function's state beyond the judgment on it.
+// Health is the state of a function apart from the judgment on its isolation.
 type Health struct {
 	// Drained is the state of the device's drain; empty if there is none. Evict says that the pods that use the device
 	// are evicted.
 	Drained rule.Code
 	Evict   bool
-	// Failing are the checks of the audit that count and fail for the function or
-	// its node.
+	// Failing are the checks of the audit that fail for the function or its node, and that count.
 	Failing []rule.Failure
 }
 
-// Allocated names a device as a claim's allocation result does.
+// Allocated names a device in the way that the allocation result of a claim does.
 type Allocated struct {
 	Pool string
 	Name string
@@ -91,8 +87,8 @@ type Slice struct {
 	SharedCounters []resourceapi.CounterSet `json:"sharedCounters,omitempty"`
 }
 
-// Pools returns the node's pools by name. The pool of its GPUs is always there, if only with an empty slice, which tells "no devices" from
-// "not running".
+// Pools returns the node's pools by name. The pool of the node's GPUs always exists, with an empty slice if there are none. The empty slice
+// distinguishes a node without devices from a plugin that does not run.
 func Pools(n *Node) map[string]Pool {
 	known := *n
 	known.made = plan.MakeDomains(n.Snapshot, n.Selection)
@@ -101,7 +97,7 @@ func Pools(n *Node) map[string]Pool {
 
 func (n *Node) pools() map[string]Pool {
 	l := device.NewLayout(n.Snapshot)
-	// The node's own pool is there without devices, too, and so takes the place of its former slices.
+	// The node's own pool exists even without devices, so that its slice replaces the former slices of the pool.
 	byPool := map[string][]*entry{n.named(device.NodePool(n.Name)): nil}
 	for _, e := range entries(n, l) {
 		byPool[e.pool] = append(byPool[e.pool], e)
@@ -126,8 +122,7 @@ func (n *Node) named(pool string) string {
 	return pool
 }
 
-// newPool makes the slices of one pool: devices best isolated first, then what
-// they share.
+// newPool makes the slices of one pool: first the devices, best isolated first, and then the counter sets that they share.
 func newPool(n *Node, l *device.Layout, members []*entry) Pool {
 	// The scheduler's allocator tries the devices of a slice in their order, and takes the first that fits.
 	slices.SortFunc(members, func(a, b *entry) int {
@@ -148,14 +143,13 @@ func newPool(n *Node, l *device.Layout, members []*entry) Pool {
 		p.Slices = append(p.Slices, Slice{SharedCounters: chunk})
 	}
 	if p.Slices == nil {
-		// An empty slice takes the place of the former ones. Without any slice they would stay.
+		// An empty slice replaces the former slices. If the pool had no slice at all, the former ones would stay.
 		p.Slices = []Slice{{}}
 	}
 	return p
 }
 
-// lingering returns the entries of the lingering devices that are not among those
-// that are published anyway.
+// lingering returns the entries of those lingering devices that published does not contain.
 func lingering(n *Node, published []*entry) []*entry {
 	there := map[Allocated]bool{}
 	for _, e := range published {

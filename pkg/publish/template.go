@@ -12,10 +12,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Template returns the pools of a node like this one that does not exist yet, for an autoscaler that scales a group of nodes from
-// zero. It has what nodes of one kind have in common: devices and counters without addresses in their names, and of
-// attributes and capacities those that isStable names. Nothing of it is this node's state: no taints, no claims, no
-// lingering devices. It is pure: the same node gives the same pools.
+// Template returns the pools of a node like this one that does not exist yet, for an autoscaler that scales a group of nodes from zero. The
+// pools have what all nodes of one kind have in common: devices and counters whose names contain no addresses, and the attributes and
+// capacities that isStable accepts. They have nothing of this node's state: no taints, no claims, no lingering devices. Template is pure:
+// the same node gives the same pools.
 func Template(n *Node) map[string]Pool {
 	fresh := &Node{Name: n.Name, Snapshot: n.Snapshot, Selection: n.Selection, Assessments: map[pci.Address]plan.Assessment{}}
 	pools := Pools(fresh)
@@ -43,8 +43,8 @@ func Template(n *Node) map[string]Pool {
 	return all
 }
 
-// isStable reports whether an attribute or a capacity is the same on all nodes of a kind: what the board and its cards are, and not
-// what one boot has made of them. Not even isolated is: it depends on the firmware's and the kernel's settings.
+// isStable reports whether an attribute or a capacity is the same on all nodes of a kind: whether it describes the board and its cards, and
+// not the state of one boot. AttrIsolated is not stable, because it depends on the settings of the firmware and the kernel.
 func isStable(name resourceapi.QualifiedName) bool {
 	switch name {
 	case AttrType, AttrVendor, AttrDevice, AttrModel, AttrBoundary, AttrProfile, AttrLinkSpeed, AttrNUMANode, AttrPCIeRoot, AttrSharedWith, CapacityMemory, AttrFabricSize, AttrFabricLinks, CapacityGPUs:
@@ -53,7 +53,8 @@ func isStable(name resourceapi.QualifiedName) bool {
 	return false
 }
 
-// renamed has the template's names of devices and counter sets, which have addresses in theirs: "gpu-0", "vf-3", "set-1".
+// renamed maps the names of devices and counter sets, which contain addresses, to the names that the template has for them: "gpu-0",
+// "vf-3", "set-1".
 type renamed struct {
 	devices, sets map[string]string
 	count         map[string]int
@@ -81,7 +82,7 @@ func (r *renamed) next(kind string) string {
 	return name
 }
 
-// slice returns a slice with the template's names, and what is stable of its devices.
+// slice returns a copy of s with the template's names and only the stable attributes and capacities of its devices.
 func (r *renamed) slice(s Slice) Slice {
 	var t Slice
 	for i := range s.Devices {
@@ -101,7 +102,7 @@ func (r *renamed) slice(s Slice) Slice {
 	return t
 }
 
-// stable returns the attributes or capacities that are stable; nil if none is.
+// stable returns the stable ones of the attributes or capacities; nil if there are none.
 func stable[V any](all map[resourceapi.QualifiedName]V) map[resourceapi.QualifiedName]V {
 	var kept map[resourceapi.QualifiedName]V
 	for name, v := range all {

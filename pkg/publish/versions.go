@@ -10,22 +10,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// Attributes of GPUs and of pairs with a version, as Semantic Versioning 2.0.0 has it, which CEL compares:
-// .?kataVersion.orValue(semver("0.0.0")).compareTo(semver("4.1.0")) >= 0. VFs are without them: a node has many, and its GPUs or
-// their absence say it.
+// Attributes of GPUs and pairs whose value is a version by Semantic Versioning 2.0.0, which CEL can compare:
+// .?kataVersion.orValue(semver("0.0.0")).compareTo(semver("4.1.0")) >= 0. VFs don't have them: a node has many VFs, and the node's GPUs, or
+// the absence of GPUs, tell the same.
 const (
-	// AttrPluginVersion is the version of the plugin that publishes.
+	// AttrPluginVersion is the version of the plugin that publishes the device.
 	AttrPluginVersion resourceapi.QualifiedName = "pluginVersion"
-	// AttrKataVersion is the node's Kata, by the last `kata-vfio-bootstrap verify --record`, or `run`; absent if there was none since
-	// bootstrap's last change, or if it found no version.
+	// AttrKataVersion is the version of Kata on the node, as the last `kata-vfio-bootstrap verify --record` or `run` found it. It is absent
+	// if neither ran since bootstrap's last change, or if no version was found.
 	AttrKataVersion resourceapi.QualifiedName = "kataVersion"
 )
 
 // Versions are those of the node's software, in any form; empty if not known.
 type Versions struct{ Plugin, Kata string }
 
-// addTo adds the versions to a GPU or a pair, as long as the API server has room for them: a slice with one device that has too much
-// is refused. An upgrade changes them, and nothing that an allocation refers to.
+// addTo adds the versions to a GPU or a pair, as long as the device has room for more attributes: the API server refuses a whole slice if
+// one of its devices has too many. An upgrade of the software changes these attributes, but nothing that an allocation refers to.
 func (v Versions) addTo(d *resourceapi.Device, e *entry) {
 	if e.f == nil || e.f.Type != device.GPU {
 		return
@@ -42,8 +42,8 @@ func (v Versions) addTo(d *resourceapi.Device, e *entry) {
 	}
 }
 
-// semantic returns a version as the API server takes it: "v4.1" is 4.1.0; false for "(devel)", or one that is too long. Metadata of the
-// build, after a plus, says nothing about the order of versions, and is cut.
+// semantic returns a version in the form that the API server accepts: "v4.1" becomes 4.1.0. It returns false for "(devel)", and for a
+// version that is too long. It cuts the build metadata after a plus sign, which does not affect the order of versions.
 func semantic(text string) (string, bool) {
 	version := strings.TrimPrefix(semver.Canonical("v"+strings.TrimPrefix(text, "v")), "v")
 	return version, version != "" && len(version) <= resourceapi.DeviceAttributeMaxValueLength

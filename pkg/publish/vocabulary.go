@@ -7,7 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// Kind is the type of an attribute's value, by the field of a DeviceAttribute that has it.
+// Kind is the type of an attribute's value, named after the field of a DeviceAttribute that holds the value.
 type Kind string
 
 // The kinds of the attributes that are published.
@@ -18,9 +18,9 @@ const (
 	Version Kind = "version"
 )
 
-// Attributes returns all attributes that the driver publishes, with the kind of their values. A selector that meets a value
-// of another kind errs, and an error on one device stops the scheduling of the pod on all nodes: so the chart's policy
-// slices refuses any other attribute of the driver's devices, and K8S-030 names the node that has one.
+// Attributes returns all attributes that the driver publishes, each with the kind of its values. A selector that meets a value of another
+// kind fails, and an error on one device stops the scheduling of the pod on all nodes. So the chart's policy slices refuses any other
+// attribute of the driver's devices, and check K8S-030 names a node that has one.
 func Attributes() map[resourceapi.QualifiedName]Kind {
 	return map[resourceapi.QualifiedName]Kind{
 		AttrPCIeRoot: Text, AttrPCIBusID: Text, AttrNUMANode: Number,
@@ -52,8 +52,8 @@ func capacityOfBAR(index int) resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(fmt.Sprintf("bar%d", index))
 }
 
-// Misfits returns the attributes and capacities of a device of the driver that the driver does not publish, or not with a
-// value of that kind, in order.
+// Misfits returns the names of those attributes and capacities of a device that the driver does not publish, or publishes with a value of
+// another kind, in order.
 func Misfits(d *resourceapi.Device) []string {
 	kinds, capacities := Attributes(), Capacities()
 	var all []string

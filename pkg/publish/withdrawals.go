@@ -9,13 +9,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// Listed is a device in the node's slices, as the API server or the latest pools have them.
+// Listed is a device in the node's slices, as the API server or the latest pools list it.
 type Listed struct {
 	// Consumes are the shared counters that it consumes.
 	Consumes []resourceapi.DeviceCounterConsumption
-	// Withdrawn is set if it has [TaintWithdrawn].
+	// Withdrawn is set if the device has [TaintWithdrawn].
 	Withdrawn bool
-	// Written changes whenever the device's slice is written. Empty in the latest pools, which have no slice yet.
+	// Written changes whenever the device's slice is written. It is empty for a device of the latest pools, which have no slice yet.
 	Written string
 }
 
@@ -30,8 +30,8 @@ func ListedIn(pools map[string]Pool) map[Allocated]Listed {
 	return all
 }
 
-// AddListed adds the devices of a slice, which was written last as written says. While a pool is rewritten a device may be in two slices.
-// It is withdrawn if it is in both.
+// AddListed adds the devices of a slice to all. The argument written stands for the last write of the slice. While a pool is rewritten, a
+// device may be in two slices. It counts as withdrawn only if it is withdrawn in both.
 func AddListed(all map[Allocated]Listed, pool string, devices []resourceapi.Device, written string) {
 	for i := range devices {
 		d, a := &devices[i], Allocated{Pool: pool, Name: devices[i].Name}
@@ -40,7 +40,7 @@ func AddListed(all map[Allocated]Listed, pool string, devices []resourceapi.Devi
 	}
 }
 
-// HaveFormerNames reports whether all devices of a node are in pools with names that an earlier version gave, and there is one.
+// HaveFormerNames reports whether the node has devices, and all of them are in pools with names that an earlier version gave.
 func HaveFormerNames(listed map[Allocated]Listed) bool {
 	for a := range listed {
 		if !device.IsFormerPool(a.Pool) {
@@ -54,18 +54,22 @@ func isWithdrawn(d *resourceapi.Device) bool {
 	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == TaintWithdrawn })
 }
 
-// Withdrawals decide how long a device stays in its slice after the node stops offering it: until no claim can have it. The
-// scheduler counts the shared counters of an allocated device that is in no slice as free (Kubernetes issue 140802), and the node
+// Withdrawals decide how long a device stays in its slice after the node stops offering it: until no claim can have it. Two facts require
+// this. The scheduler counts the shared counters of an allocated device that is in no slice as free (Kubernetes issue 140802). And the node
 // learns of an allocation only from the kubelet's call for the claim.
 //
 //	offered -> withdrawn -> tainted -> due -> released
 //
-// A withdrawn device is tainted once the API server has the taint. It is due when no scheduler can act on what it saw before. Then the
-// API server says which devices claims have: these stay, and are due again later, and the others are released. A device on offer starts
-// from the beginning. An earlier instance that has not ended may put one on offer again, and this one's taint be back before anybody reads
-// the slice. So the time of what an earlier instance published begins again, once, if the slice was written meanwhile. By its end that
-// instance is no longer there. Moments are seconds on the caller's clock, which never goes back. Withdrawals are not safe for concurrent use, and
-// nothing of them is on disk: an instance begins with what the API server has, by [Withdrawals.Seed].
+// A withdrawn device becomes tainted once the API server has the taint. It is due when no scheduler can still act on a slice from before
+// the taint. Then the API server tells which devices claims have. These devices stay, and are due again later; the others are released. A
+// device that is offered again starts from the beginning.
+//
+// An earlier instance of the plugin that has not ended may offer a device again, and this instance may restore the taint before anybody
+// reads the slice in between. So for the devices that an earlier instance published, the wait begins again, once, if their slice was
+// written meanwhile. When that wait ends, the earlier instance is gone.
+//
+// Moments are seconds on the caller's clock, which never goes back. Withdrawals are not safe for concurrent use. They keep nothing on disk:
+// a new instance starts from what the API server has, by [Withdrawals.Seed].
 type Withdrawals struct {
 	devices map[Allocated]*withdrawal
 	// next numbers the withdrawals.
@@ -75,13 +79,14 @@ type Withdrawals struct {
 // withdrawal is a device that is in the node's slices.
 type withdrawal struct {
 	state withdrawalState
-	// number distinguishes this withdrawal from an earlier one of the device, to which an answer may refer.
+	// number distinguishes this withdrawal from earlier ones of the same device. The API server's answer may be about an earlier one.
 	number uint64
-	// due is the moment to ask about a tainted device.
+	// due is the earliest moment to ask about a tainted device.
 	due int64
-	// consumes holds the counters that it was published with.
+	// consumes are the counters that the device consumed when it was published last.
 	consumes []resourceapi.DeviceCounterConsumption
-	// inherited is set while an earlier instance may put the device on offer again, and written is its slice when it had the taint.
+	// inherited is set while an earlier instance may offer the device again. written stands for the last write of the device's slice when
+	// this instance first saw the taint.
 	inherited bool
 	written   string
 }
@@ -90,14 +95,14 @@ type withdrawalState int
 
 const (
 	stateOffered   withdrawalState = iota // claims may get it
-	stateWithdrawn                        // no longer on offer, and the API server may not know
+	stateWithdrawn                        // no longer on offer, but the API server may not have the taint yet
 	stateTainted                          // the API server has the taint
 )
 
-// Question is a set of devices about which the API server is asked, with the numbers of their withdrawals.
+// Question is a set of devices about which the API server is asked. Its values are the numbers of their withdrawals.
 type Question map[Allocated]uint64
 
-// Seed adds what an earlier instance published. Devices that are no longer on offer count as withdrawn now.
+// Seed adds the devices that an earlier instance published. Devices that are no longer on offer count as withdrawn from now on.
 func (w *Withdrawals) Seed(listed map[Allocated]Listed) {
 	for a, s := range listed {
 		d := w.device(a)
@@ -105,7 +110,7 @@ func (w *Withdrawals) Seed(listed map[Allocated]Listed) {
 	}
 }
 
-// device returns a device's withdrawal, a new one if there is none.
+// device returns the withdrawal of a device. It creates one if there is none.
 func (w *Withdrawals) device(a Allocated) *withdrawal {
 	if w.devices == nil {
 		w.devices = map[Allocated]*withdrawal{}
@@ -119,8 +124,9 @@ func (w *Withdrawals) device(a Allocated) *withdrawal {
 	return d
 }
 
-// Enter completes a node that is to be published: what lingers, and what devices consumed. A claim has the allocated ones: they are due at
-// the moment at the earliest. While records can't be read, any device may be a claim's.
+// Enter sets the lingering devices of a node that is to be published, and what devices consumed. The allocated devices are a claim's, so
+// they become due at the moment due at the earliest. If unread is set, the node's records can't be read and any device may be a claim's, so
+// this applies to all devices.
 func (w *Withdrawals) Enter(n *Node, due int64, unread bool) {
 	n.Lingering = slices.SortedFunc(maps.Keys(w.devices), Allocated.Compare)
 	n.Consumed = make(map[Allocated][]resourceapi.DeviceCounterConsumption, len(w.devices))
@@ -137,7 +143,7 @@ func (w *Withdrawals) Enter(n *Node, due int64, unread bool) {
 	}
 }
 
-// Published notes the pools that are handed to the API server.
+// Published records the pools that are handed to the API server.
 func (w *Withdrawals) Published(pools map[string]Pool) {
 	for a, s := range ListedIn(pools) {
 		d := w.device(a)
@@ -146,16 +152,15 @@ func (w *Withdrawals) Published(pools map[string]Pool) {
 		case !s.Withdrawn:
 			d.state, d.inherited = stateOffered, false
 		case d.state == stateOffered:
-			// The new number voids answers to earlier questions: a claim may have got the device while it was on offer
-			// again.
+			// The new number makes answers to earlier questions void: a claim may have got the device while it was on offer again.
 			w.next++
 			d.state, d.number, d.due = stateWithdrawn, w.next, 0
 		}
 	}
 }
 
-// Open returns the devices for which the API server's slices must be read: whether they have the taint, or still have it now that they are
-// due.
+// Open returns the devices for which the API server's slices must be read. These are the withdrawn devices, which may have the taint by
+// now, and the devices that are due, which must still have it.
 func (w *Withdrawals) Open(now int64) Question {
 	return w.question(func(d *withdrawal) bool { return d.state == stateWithdrawn || d.state == stateTainted && d.due <= now })
 }
@@ -175,8 +180,8 @@ func (w *Withdrawals) question(is func(*withdrawal) bool) Question {
 	return q
 }
 
-// Seen notes what the API server's slices have, which were read after the question was made. Devices that have the taint now are due at
-// the moment; what is in no slice can't be allocated either.
+// Seen records the API server's slices, which must be read after the question was made. Devices that have the taint now become due at the
+// moment due. So do devices that are in no slice, which can't be allocated either.
 func (w *Withdrawals) Seen(q Question, listed map[Allocated]Listed, due int64) {
 	for a, d := range w.asked(q) {
 		s, there := listed[a]
@@ -184,8 +189,7 @@ func (w *Withdrawals) Seen(q Question, listed map[Allocated]Listed, due int64) {
 		case there && !s.Withdrawn: // not written yet, or written again by an instance that ends
 			d.state = stateWithdrawn
 		case d.state == stateWithdrawn:
-			// A scheduler may still act on a slice without the taint that it saw before, so claims are asked only when
-			// that time is over.
+			// A scheduler may still act on a slice from before the taint, so claims are asked only when that is no longer possible.
 			d.state, d.written, d.due = stateTainted, s.Written, max(d.due, due)
 		case d.inherited:
 			d.inherited = false
@@ -196,8 +200,8 @@ func (w *Withdrawals) Seen(q Question, listed map[Allocated]Listed, due int64) {
 	}
 }
 
-// Answer notes which devices claims have, by a list that was made after the question, and returns the released devices in order. The
-// claimed ones are due again at the moment.
+// Answer records which devices claims have, by a list of claims that was made after the question. It returns the released devices in order.
+// Devices that claims have become due again at the moment again.
 func (w *Withdrawals) Answer(q Question, claimed map[Allocated]bool, again int64) []Allocated {
 	var released []Allocated
 	for a, d := range w.asked(q) {
@@ -205,8 +209,7 @@ func (w *Withdrawals) Answer(q Question, claimed map[Allocated]bool, again int64
 			d.due = again
 			continue
 		}
-		// The taint has kept new claims away since before the question, so a device that no claim had then is free to
-		// leave its slice.
+		// The taint has kept new claims away since before the question. So a device that no claim has by now can leave its slice.
 		delete(w.devices, a)
 		released = append(released, a)
 	}
@@ -214,14 +217,14 @@ func (w *Withdrawals) Answer(q Question, claimed map[Allocated]bool, again int64
 	return released
 }
 
-// Postpone makes devices due at a later moment, because the API server did not answer.
+// Postpone makes the devices of a question due later, because the API server did not answer.
 func (w *Withdrawals) Postpone(q Question, again int64) {
 	for _, d := range w.asked(q) {
 		d.due = max(d.due, again)
 	}
 }
 
-// asked returns the devices of a question whose withdrawal is still the same and not over.
+// asked returns those devices of a question whose withdrawal is still the same and not over.
 func (w *Withdrawals) asked(q Question) map[Allocated]*withdrawal {
 	same := map[Allocated]*withdrawal{}
 	for a, number := range q {
