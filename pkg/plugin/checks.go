@@ -26,14 +26,14 @@ import (
 type Checks struct {
 	// Profile is the node's purpose, which determines the severity of checks.
 	Profile finding.Profile
-	// Counts is the minimum severity of a failed check that counts. [finding.Off]: none counts.
+	// Counts is the minimum severity at which a failed check counts. With [finding.Off] no check counts.
 	Counts rule.Severity
 	// Waivers is the file of accepted failures. The default is etc/kata-vfio/waivers.yaml below the root, if it exists.
 	Waivers string
 }
 
-// Gate runs the checks of the node below root once. It returns those that fail, for [node.Config.Checks], so that the node
-// refuses what the daemon would refuse now, and warnings about waivers that accept nothing.
+// Gate runs the checks of the node below root once. It returns the failures, for [node.Config.Checks], so that the node refuses the same
+// claims as the daemon would now. It also returns warnings about waivers that accept nothing.
 func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConfig, root string) (failures *check.Failures, warnings []string, err error) {
 	if c.Counts == finding.Off {
 		return &check.Failures{}, nil, nil
@@ -47,11 +47,11 @@ func (c Checks) Gate(ctx context.Context, fsys *sysfs.FS, cfg *v1alpha1.NodeConf
 		return nil, nil, err
 	}
 	n := facts.New(fsys, snap)
-	// No daemon has published anything, so the checks go by what the config would offer.
+	// No daemon has published devices, so the checks use those that the config would offer.
 	n.SetPublished(offered(cfg, snap))
 	file := c.waivers(root, all, slog.New(slog.DiscardHandler))
 	accepted, err := file.parse()
-	if err != nil { // nothing is accepted by mistake, as in the daemon
+	if err != nil { // without readable waivers no failure is accepted, as in the daemon
 		warnings = append(warnings, fmt.Sprintf("no failure is accepted: waivers of %s can't be read: %v", file.path, err))
 	}
 	g := check.Enforcement{
@@ -90,7 +90,7 @@ func (s *service) openMonitor() error {
 	return nil
 }
 
-// monitoredNode is the service's node as its monitor reads it. It implements [MonitoredNode].
+// monitoredNode gives the monitor access to the service's node. It implements [MonitoredNode].
 type monitoredNode struct {
 	service *service
 	waivers *waiverFile
@@ -126,7 +126,7 @@ func (s *service) judge(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("judge the node: %w", err)
 	}
-	if err := s.notes.Keep(snap); err != nil { // a check reads it
+	if err := s.notes.Keep(snap); err != nil { // a check reads the baseline
 		s.log.WarnContext(ctx, "run files for the audit not written", slog.Any("err", err))
 	}
 	s.monitor.Look(ctx, snap)
@@ -155,15 +155,15 @@ type waiverFile struct {
 	path string
 	// optional: the file need not exist.
 	optional bool
-	// rules are the IDs that a waiver may be of.
+	// rules are the IDs of the rules that a waiver may name.
 	rules []string
 	log   *slog.Logger
 	// logged is the error that was logged last.
 	logged string
 }
 
-// read returns the accepted failures; none if the file can't be read, so that nothing is accepted by mistake. It is not
-// safe for concurrent use.
+// read returns the accepted failures. If the file can't be read, it returns none, so that no failure is accepted by mistake. It is not safe
+// for concurrent use.
 func (w *waiverFile) read(ctx context.Context) []finding.Waiver {
 	accepted, err := w.parse()
 	if err == nil {

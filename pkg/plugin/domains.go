@@ -7,8 +7,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// countDomains counts the free devices that exclusive domains keep for their tenants. Without a rule that has such domains, nothing
-// is read.
+// countDomains counts the free devices that exclusive domains keep for their tenants. If no rule of the node config makes such domains, it
+// reads nothing.
 func (s *service) countDomains(ctx context.Context, snap *device.Snapshot) {
 	if !s.node.Node.HasExclusive() {
 		return

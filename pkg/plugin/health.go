@@ -31,23 +31,23 @@ const (
 	healthEvery = 15 * time.Second
 	healthRest  = 30 * time.Second
 	healthLimit = 30 * time.Second
-	// healthSettled is how long another instance may still write, in a rolling update.
+	// healthSettled is how long another instance may still write the annotation, in a rolling update.
 	healthSettled = 5 * time.Minute
-	// healthChecked is the time after which the annotation is looked for again: its slice may have been deleted.
+	// healthChecked is the time after which the annotation is read again, because its slice may have been deleted.
 	healthChecked = 5 * time.Minute
-	// stuckAfter and unverifiedAfter are those of the alerts KataVFIOClaimStuck and KataVFIONodeNotVerified.
+	// stuckAfter and unverifiedAfter are the times of the alerts KataVFIOClaimStuck and KataVFIONodeNotVerified.
 	stuckAfter      = 10 * time.Minute
 	unverifiedAfter = 2 * time.Hour
 )
 
-// HealthSource has what the health of a node is made from.
+// HealthSource provides the facts that the health of a node consists of.
 type HealthSource struct {
 	// NRI reports whether the container runtime is connected.
 	NRI func() bool
 	// Refuses returns why the node refuses all new claims; nil if it does not.
 	Refuses   func() *plan.NotReady
 	Bootstrap metrics.BootstrapRecord
-	// Hanging returns the writes that are in the kernel past their deadline.
+	// Hanging returns the writes that are still in the kernel after their deadline.
 	Hanging func() []Hanging
 	Claims  StuckClaims
 	Disks   metrics.Disks
@@ -55,7 +55,7 @@ type HealthSource struct {
 
 // Hanging is a write that the kernel has not answered in time.
 type Hanging struct {
-	// What is its function and its attribute, "0000:3b:00.0 (/sys/...)".
+	// What is the function and the attribute of the write, "0000:3b:00.0 (/sys/...)".
 	What  string
 	Since time.Time
 }
@@ -66,8 +66,8 @@ type StuckClaims interface {
 	Damaged() int
 }
 
-// Health returns the node's health without the time. Its texts have points in time and no durations, so that it stays the same while
-// nothing changes.
+// Health returns the node's health without its time. The texts contain points in time but no durations, so that the health stays the same
+// while nothing changes.
 func (s *HealthSource) Health(now time.Time) *cluster.NodeHealth {
 	h := &cluster.NodeHealth{NRI: s.NRI()}
 	if why := s.Refuses(); why != nil {
@@ -119,8 +119,8 @@ func clusterDrift(d *state.Difference) cluster.Drift {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// HealthWatch publishes the node's health in an annotation of one of its slices: at a change, and once in [cluster.HealthRenewed]
-// seconds. It is not safe for concurrent use.
+// HealthWatch publishes the node's health in an annotation of one of its slices: when the health changes, and at least every
+// [cluster.HealthRenewed] seconds. It is not safe for concurrent use.
 type HealthWatch struct {
 	Node   string
 	Slices resourceclient.ResourceSliceInterface
@@ -130,13 +130,13 @@ type HealthWatch struct {
 
 	began   time.Time
 	said    string // the health that was written last, without its time
-	refuses string // its reason, as it was written
+	refuses string // why the node refuses claims, in the health that was written last
 	failed  string
-	// saidAt is the time in the annotation, and lookedAt when it was looked at last.
+	// saidAt is the time in the annotation, and lookedAt when the annotation was last read or written.
 	saidAt, lookedAt time.Time
 }
 
-// Look writes the health if it has changed, or if what was written is old. A write that fails is tried again at the next look.
+// Look writes the health if it has changed, or if the annotation is due to be renewed. The next look tries a failed write again.
 func (w *HealthWatch) Look(ctx context.Context) {
 	now := w.Now()
 	if w.began.IsZero() {
@@ -146,7 +146,7 @@ func (w *HealthWatch) Look(ctx context.Context) {
 		return
 	}
 	h := w.Source.Health(now)
-	if fabric.SameReason(h.Refuses, w.refuses) { // free space changes all the time
+	if fabric.SameReason(h.Refuses, w.refuses) { // numbers such as the free space change all the time, and are no change of the reason
 		h.Refuses = w.refuses
 	}
 	text, err := h.Encode()
@@ -192,14 +192,14 @@ func (w *HealthWatch) write(ctx context.Context, h *cluster.NodeHealth, text str
 		s.Annotations = map[string]string{}
 	}
 	s.Annotations[cluster.AnnotationHealth] = text
-	// A slice that the library has written meanwhile is a conflict, and is written at the next look.
+	// If the library has written the slice meanwhile, the update fails with a conflict, and the next look tries again.
 	if _, err := w.Slices.Update(ctx, &s, metav1.UpdateOptions{}); err != nil {
 		return time.Time{}, fmt.Errorf("annotate ResourceSlice %s: %w", s.Name, err)
 	}
 	return now, nil
 }
 
-// says reports whether a slice has the health already, and since when.
+// says reports whether a slice already has the health, and the time in its annotation.
 func says(s *resourceapi.ResourceSlice, text string) (time.Time, bool) {
 	h, err := cluster.DecodeHealth(s)
 	if err != nil || h == nil {
@@ -220,7 +220,8 @@ func (s *service) hanging() []Hanging {
 	return all
 }
 
-// watchHealth publishes the node's health until ctx ends. It begins when the slices are written, whose first write has a pause, too.
+// watchHealth publishes the node's health until ctx ends. It first waits as long as the first write of the slices may wait, because the
+// annotation needs a slice.
 func (s *service) watchHealth(ctx context.Context) error {
 	w := HealthWatch{
 		Node: s.config.Node.Name, Slices: s.client.ResourceV1().ResourceSlices(), Log: s.log, Now: time.Now,

@@ -28,30 +28,28 @@ type MonitorConfig struct {
 	Profile finding.Profile
 	// Checks are asked: see [check.Checks].
 	Checks []check.Check
-	// Counts is the least severity at which a failure counts against a device;
-	// [finding.Off] for none, which leaves metrics.
+	// Counts is the least severity at which a failure counts against a device. With [finding.Off] no failure counts, and only metrics show
+	// them.
 	Counts rule.Severity
-	// Ledger records what begins and stops failing, and Metrics count all findings of each look. Changes is woken when another check
-	// fails for a device. None may wait for the monitor.
+	// Ledger records which checks begin and stop failing, and Metrics count all findings of each look. Changes is woken when the failing
+	// checks of a device change. None of them may wait for the monitor.
 	Ledger  MonitorLedger
 	Metrics FindingMetrics
 	Changes dra.Waker
 	Log     *slog.Logger
-	// Every is how often it checks if no event reports a change (parameters of
-	// modules and registers of ports change without one), and Pause how long it
-	// lets changes gather.
+	// Every is the pause between looks that no event causes: parameters of modules and registers of ports change without an event. Pause is
+	// how long the monitor lets changes gather before a look.
 	Every, Pause time.Duration
 }
 
 // MonitoredNode is what a monitor reads of its node besides the file system.
 type MonitoredNode interface {
-	// Offered returns the functions that tenants can get. Functions that a claim or a VFIO driver has count in any case.
+	// Offered returns the functions that tenants can get. Functions that a claim has, or that are on a VFIO driver, count in any case.
 	Offered(snap *device.Snapshot) []pci.Address
 	// Waivers returns the failures that are accepted now.
 	Waivers(ctx context.Context) []finding.Waiver
-	// Refresh returns the node's latest snapshot with the functions at the addresses read again. The kernel sends no
-	// uevent when a register of a port changes: whoever publishes devices by the same snapshots has to learn of the
-	// change here.
+	// Refresh returns the node's latest snapshot with the functions at the addresses read again. The kernel sends no uevent when a register
+	// of a port changes. So the implementation must also pass the change on to those that publish devices by the same snapshots.
 	Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
 }
 
@@ -65,9 +63,8 @@ type FindingMetrics interface {
 	ObserveAudit(findings []finding.Finding)
 }
 
-// lookRest is how many times as long as its last look took the monitor waits before one
-// for a change: on a node of thousands of functions that changes all the time it
-// takes a twentieth of a processor.
+// lookRest bounds the processor time of looks: before a look for a change, the monitor waits lookRest times as long as its last look took.
+// On a node of thousands of functions that changes all the time, looks take a twentieth of a processor.
 const lookRest = 20
 
 // Defaults of [MonitorConfig].
@@ -76,15 +73,15 @@ const (
 	DefaultMonitorPause = 3 * time.Second
 )
 
-// Monitor judges the plugin's own node whenever it changes, by those checks that cost little ([rule.Rule.Cheap]), and keeps
-// what fails: for taints and attributes of devices, for refusals of claims, for metrics, and for the ledger.
-// `kata-vfio-audit node` asks the same checks, and all others.
+// Monitor judges the plugin's own node whenever the node changes, by the checks that cost little ([rule.Rule.Cheap]). It keeps the failures
+// for taints and attributes of devices, for refusals of claims, for metrics, and for the ledger. `kata-vfio-audit node` asks the same
+// checks, and all others.
 //
-// Failing may be called at any time, Look and Run by one goroutine.
+// Failing may be called at any time. Look and Run must be called by one goroutine.
 type Monitor struct {
 	config    MonitorConfig
 	published published
-	took      time.Duration     // the last look
+	took      time.Duration     // how long the last look took
 	enforced  check.Enforcement // of the last look
 
 	mu  sync.Mutex // guards now
@@ -130,11 +127,11 @@ func (m *Monitor) Run(ctx context.Context, snapshots <-chan *device.Snapshot) er
 	}
 }
 
-// Look runs the checks on the node. It reads the ports again: the snapshot says which functions are ports, and has their
-// state if they can't be read. A stale snapshot changes nothing. Events that the ledger refuses are logged, and repeated
-// at the next look.
+// Look runs the checks on the node. It reads the registers of the ports again. The snapshot says which functions are ports, and provides
+// their state if they can't be read. A stale snapshot changes nothing. If the ledger refuses events, Look logs the error, and the next look
+// tries again.
 func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
-	// A stale snapshot is the last good one: what was concluded from it stays in force.
+	// A stale snapshot repeats the last good one: the conclusions from that one stay in force.
 	if snap.Stale != "" {
 		return
 	}
@@ -151,7 +148,7 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	at := time.Now()
 	found, now := m.look(ctx, fresh, at)
 	m.config.Metrics.ObserveAudit(found)
-	// Before the ledger: Prepare must refuse a device that fails a check also while the ledger's disk is full.
+	// Conclude before the ledger is written: Prepare must refuse a device that fails a check even while the ledger's disk is full.
 	before := m.conclude(now)
 	m.publish(ctx, now, at)
 	if !same(before, now) {
@@ -160,9 +157,8 @@ func (m *Monitor) Look(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// look asks the checks. A snapshot may be older than the journal, of a time in the
-// midst of a claim's steps that have ended since: where something new fails, the
-// functions are read and checked again.
+// look asks the checks. The snapshot may be older than the journal, and show the middle of a claim's steps that have ended by now. So if
+// something new fails for functions, they are read and checked again.
 func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time) ([]finding.Finding, *check.Failures) {
 	n, found := m.ask(ctx, snap, at)
 	now := m.weigh(n, found, n)
@@ -179,16 +175,16 @@ func (m *Monitor) look(ctx context.Context, snap *device.Snapshot, at time.Time)
 	return found, m.weigh(again, found, n)
 }
 
-// ask asks the checks of a node that is as the snapshot says.
+// ask asks the checks about the node in the state of the snapshot.
 func (m *Monitor) ask(ctx context.Context, snap *device.Snapshot, at time.Time) (*facts.Node, []finding.Finding) {
 	n := facts.New(m.config.FS, snap)
 	n.SetPublished(m.config.Node.Offered(snap))
-	// The waivers are read at each look: their dates pass, and an operator changes them while the plugin runs.
+	// The waivers are read at each look, because they expire, and an operator may change them while the plugin runs.
 	m.enforced = check.Enforcement{Profile: m.config.Profile, Counts: m.config.Counts, Waivers: m.config.Node.Waivers(ctx), Today: at.UTC().Format(time.DateOnly), Checks: m.config.Checks}
 	return n, m.enforced.Ask(n)
 }
 
-// conclude replaces the outcome and returns the one before.
+// conclude replaces the failures, and returns the former ones.
 func (m *Monitor) conclude(now *check.Failures) (before *check.Failures) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,7 +209,7 @@ func (m *Monitor) publish(ctx context.Context, now *check.Failures, at time.Time
 	}
 }
 
-// log logs the rules that began and that stopped failing, each once.
+// log logs the rules that began to fail, each once, and the rules that stopped failing.
 func (m *Monitor) log(ctx context.Context, before, now *check.Failures, findings []finding.Finding) {
 	was, is := rules(before), rules(now)
 	for _, id := range slices.Sorted(maps.Keys(is)) {

@@ -28,10 +28,10 @@ import (
 const (
 	// repairEvery is the pause between two looks for orphans.
 	repairEvery = 5 * time.Minute
-	// repairFirst is the longest pause before the first look, which is at random so that the nodes of a cluster that
-	// start together do not ask together.
+	// repairFirst is the longest pause before the first look. The pause is random, so that the nodes of a cluster that start together do
+	// not ask together.
 	repairFirst = time.Minute
-	// repairPause is the least pause between two looks, if claims ask for devices that others have.
+	// repairPause is the shortest pause between two looks when claims ask for devices that other claims have.
 	repairPause = 20 * time.Second
 )
 
@@ -66,7 +66,7 @@ func (r *Repair) Run(ctx context.Context) error {
 	}
 }
 
-// losses keeps losses in the table of sandboxes. It implements [dra.Losses].
+// losses records losses in the table of sandboxes. It implements [dra.Losses].
 type losses struct {
 	table   *podres.Table
 	changes changes
@@ -90,11 +90,11 @@ func (l losses) Note(uid, why string) {
 // nodeProcesses are the processes of a node. It implements [Processes].
 type nodeProcesses struct{ fs *sysfs.FS }
 
-// IsAlive implements [Processes]. It returns true if that can't be read.
+// IsAlive implements [Processes]. It returns true if the state of the process can't be read.
 func (n nodeProcesses) IsAlive(p journal.Process) bool {
 	start, err := nri.Kernel{FS: n.fs}.StartTime(p.PID)
 	if err == nil {
-		// The kernel uses PIDs again, and the start time tells the process from a later one.
+		// The kernel reuses PIDs. The start time distinguishes the process from a later one with its PID.
 		return start == p.StartTime
 	}
 	there, err := n.fs.Exists(fmt.Sprintf("proc/%d", p.PID))
@@ -129,22 +129,22 @@ type ReleasedClaims interface {
 	Release(ctx context.Context, ref plan.Ref, check func(context.Context, *journal.Record) error) error
 }
 
-// Repair compares the journal with the claims at the API server, the CDI specs and the kernel's bindings, and removes or
-// gives back what is certainly an orphan. It reports and leaves alone what may still be in use, or is unknown. It is not
-// safe for concurrent use.
+// Repair compares the journal with the claims at the API server, the CDI specs and the kernel's bindings. It removes or gives back what is
+// certainly an orphan. If something may still be in use, or its state is unknown, Repair only reports it. It is not safe for concurrent
+// use.
 //
-// The kubelet unprepares the claims of pods that end, also after its own restart, and Recover completes what a crash of the
-// plugin interrupted. Repair handles what neither knows: the kubelet lost its state, a claim was deleted by force, its
-// allocation was withdrawn or is of other devices, or a record was removed by hand.
+// Usually Repair has nothing to do: the kubelet unprepares the claims of pods that end, even after its own restart, and Recover completes
+// what a crash of the plugin interrupted. Repair handles the cases that neither of them sees: the kubelet lost its state, a claim was
+// deleted by force, its allocation was withdrawn or is of other devices now, or a record was removed by hand.
 type Repair struct {
 	Client  kubernetes.Interface
 	Node    string
 	Records journal.Lister
 	Orphans Orphans
 	Claims  ReleasedClaims
-	// Losses, which may be nil, gets each claim that has lost its devices, or has them again.
+	// Losses, which may be nil, is called for each claim that has lost its devices, and for each claim that has them again.
 	Losses dra.Losses
-	// Soon, which may be nil, makes Run look soon, because a claim was refused a device that another one has.
+	// Soon, which may be nil, makes Run look soon. It is signaled when a claim was refused a device because another claim has the device.
 	Soon <-chan struct{}
 	// NameTenants: the metrics name the namespaces and claims of lost devices.
 	NameTenants bool
@@ -155,7 +155,8 @@ type Repair struct {
 	// Now returns the time with a monotonic clock reading.
 	Now func() time.Time
 
-	// lost are the claims that did not have their devices at each look with an answer since then, by UID.
+	// lost are the claims without their devices, by UID. A claim stays here while each look at which the API server answered found it
+	// without its devices.
 	lost map[string]loss
 	// claimsLeft are the claims that the last look left alone, by UID. reported is the last report of each orphan, by
 	// kind and name.
@@ -166,7 +167,7 @@ type Repair struct {
 // orphan is an orphan that is left alone, and why.
 type orphan struct{ name, why string }
 
-// loss is why, and since when, a claim no longer has its devices.
+// loss is the reason why a claim no longer has its devices, and the time since when.
 type loss struct {
 	why   string
 	since time.Time
@@ -202,8 +203,8 @@ func (r *Repair) repaired(ctx context.Context, kind, name, what string, err erro
 	}
 }
 
-// claims unprepares the claims that certainly lost their devices, and returns those that may have. If the API server
-// does not answer for a claim, the result of the last look stays.
+// claims unprepares the claims that have certainly lost their devices, and returns those that may have lost them. For a claim about which
+// the API server does not answer, it returns the result of the last look.
 func (r *Repair) claims(ctx context.Context) map[string]string {
 	records, _ := r.Records.List() // a metric counts unreadable records, and nothing can repair them
 	if r.isOurCluster(ctx, records) {
@@ -228,7 +229,7 @@ func (r *Repair) judge(ctx context.Context, records []*journal.Record) {
 		id := rec.ID()
 		now, known := r.lost[id]
 		why, err := r.allocations().SeenLost(ctx, rec)
-		// An API server that does not answer says nothing of the claim: its grace goes on, and it is not repaired.
+		// If the API server does not answer, nothing is known of the claim: its grace period continues, and it is not repaired.
 		if err != nil && known {
 			lost[id] = now
 			if o, was := r.claimsLeft[id]; was {
@@ -286,26 +287,27 @@ func (r *Repair) allocations() *dra.Allocations {
 	return &dra.Allocations{Client: r.Client, Node: r.Node}
 }
 
-// noteLoss notes a loss, if anybody asks.
+// noteLoss passes a loss to Losses, if it is set.
 func (r *Repair) noteLoss(uid, why string) {
 	if r.Losses != nil {
 		r.Losses.Note(uid, why)
 	}
 }
 
-// repair unprepares a claim that has lost its devices, or returns why not.
+// repair unprepares a claim that has lost its devices. If it can't, it returns the reason.
 func (r *Repair) repair(ctx context.Context, rec *journal.Record, why string) string {
 	ref := rec.Plan.Claim
 	switch s := rec.Sandbox; {
 	case len(ref.Pods) == 0:
 		return why + ", and it was prepared by hand: run `kata-vfio-plugin unprepare " + ref.UID + "` if it is not needed"
-	// Without the VM's process nothing shows that the sandbox has ended.
+	// If the VM's process is unknown, nothing proves that the sandbox has ended.
 	case s != nil && s.VMM.PID == 0:
 		return why + ", and it is unknown whether sandbox " + s.ID + " still has it"
 	case s != nil && r.Processes.IsAlive(s.VMM):
 		return fmt.Sprintf("%s, and sandbox %s (pid %d) still has it", why, s.ID, s.VMM.PID)
 	}
-	// stillLost asks again with the claim's lock held: the claim may have got devices since the look began.
+	// Release calls stillLost with the claim's lock held. It asks the API server again, because the claim may have got its devices again
+	// since the look began.
 	err := r.Claims.Release(ctx, ref, r.stillLost)
 	if errors.Is(err, dra.ErrAllocatedAgain) {
 		return ""
@@ -336,7 +338,8 @@ func (r *Repair) isQuarantined(uid string) bool {
 	return slices.ContainsFunc(records, func(rec *journal.Record) bool { return rec.ID() == uid && rec.State == journal.Quarantined })
 }
 
-// isOurCluster reports whether the API server knows this node. Another cluster's does not know its claims either.
+// isOurCluster reports whether the API server knows this node. The API server of another cluster does not, and then its answers about
+// claims mean nothing.
 func (r *Repair) isOurCluster(ctx context.Context, records []*journal.Record) bool {
 	if len(records) == 0 {
 		return true

@@ -12,13 +12,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Reactivator makes lost partitions of prepared claims again; [node.Node] implements it.
+// Reactivator activates lost partitions of prepared claims again; [node.Node] implements it.
 type Reactivator interface {
 	Reactivate(ctx context.Context) ([]node.Reactivated, error)
 }
 
-// Partitions has the partitions made again that prepared claims lost because Fabric Manager restarted, and reports the claims whose VM must
-// be restarted for that.
+// Partitions activates the partitions again that prepared claims lost because Fabric Manager restarted, and reports the claims whose VM
+// must be restarted because of it.
 type Partitions struct {
 	Node       Reactivator
 	Reporter   *dra.Reporter
@@ -28,11 +28,11 @@ type Partitions struct {
 	mu sync.Mutex // guards lost
 	// lost has the UIDs of the claims without an active partition whose loss was reported.
 	lost map[string]bool
-	// problem was logged last. Only Look uses it.
+	// problem is the problem that was logged last. Only Look uses it.
 	problem string
 }
 
-// Look looks once, and reports whether it had partitions made again, or tried. It is not safe for concurrent use with itself.
+// Look looks once, and reports whether it activated partitions again, or tried to. It must not be called concurrently with itself.
 func (p *Partitions) Look(ctx context.Context) (tried bool) {
 	all, err := p.Node.Reactivate(ctx)
 	if ctx.Err() != nil {
@@ -51,8 +51,8 @@ func (p *Partitions) Look(ctx context.Context) (tried bool) {
 	return len(all) > 0
 }
 
-// report reports once that a claim has no active partition, and returns true while that is so. Other errors pass, or the next sandbox has them,
-// too: they are logged.
+// report reports once that a claim has no active partition, and returns true while the claim has none. It only logs other errors: they
+// pass, or the next sandbox gets them too.
 func (p *Partitions) report(ctx context.Context, r *node.Reactivated) (lost bool) {
 	claim := slog.String("claim", r.Record.Plan.Claim.String())
 	if r.Err == nil {
@@ -80,7 +80,7 @@ func (p *Partitions) Lost(uid string) bool {
 	return p.lost[uid]
 }
 
-// log logs once why nothing could be looked at.
+// log logs once why the lost partitions are unknown.
 func (p *Partitions) log(ctx context.Context, err error) {
 	problem := ""
 	if err != nil {

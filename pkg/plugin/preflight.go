@@ -18,14 +18,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
-// Candidate is a device that the node would publish: preflight plans with it without a claim, and changes nothing.
+// Candidate is a device that the node would publish. Preflight makes a plan for it without a claim, and changes nothing.
 type Candidate struct {
 	Pool   string
 	Device resourceapi.Device
 }
 
-// Candidates returns the devices that the node would publish if no claim had one, sorted by name, with the taints of what
-// known says: a failed check of the audit taints a device if known has [plan.Node.Failing].
+// Candidates returns the devices that the node would publish if no claim had a device, sorted by name. Their taints follow from known: a
+// failed check of the audit taints a device only if known has [plan.Node.Failing].
 func Candidates(node string, known *plan.Node) []Candidate {
 	n := &publish.Node{Name: node, Snapshot: known.Snapshot, Selection: known.Selection, Assessments: map[pci.Address]plan.Assessment{}}
 	assessor := plan.NewAssessor(*known)
@@ -44,9 +44,9 @@ func Candidates(node string, known *plan.Node) []Candidate {
 	return all
 }
 
-// FindCandidate returns the candidate with a device name, or the one of a function's address, which is a pair only if the
-// function is not published alone. A function that the node does not publish is a candidate too, whose plan says why it
-// is refused. A name of no function is an error.
+// FindCandidate returns the candidate with the device name or address in name. An address means the pair of a function only if the function
+// is not published alone. A function that the node does not publish is a candidate too; its plan then says why it is refused. It is an
+// error if the node has no such function.
 func FindCandidate(node, name string, all []Candidate, snap *device.Snapshot) (Candidate, error) {
 	for _, c := range all {
 		if c.Device.Name == name {
@@ -99,8 +99,8 @@ func (c *Candidate) has(a pci.Address) bool {
 	return err == nil && slices.ContainsFunc(parts, func(p device.Part) bool { return p.Address == a })
 }
 
-// SelectCandidates returns the devices that all selectors of a class select, with the scheduler's CEL library. A selector that
-// fails for one device is an error, as in the scheduler, which then schedules no pod with the class.
+// SelectCandidates returns the devices that all selectors of a class select, evaluated by the scheduler's CEL library. It is an error if a
+// selector fails for one device. The scheduler does the same, and then schedules no pod with the class.
 func SelectCandidates(ctx context.Context, class *resourceapi.DeviceClass, all []Candidate) ([]Candidate, error) {
 	selected := slices.Clone(all)
 	compiler := cel.GetCompiler(cel.Features{})
@@ -127,14 +127,14 @@ func SelectCandidates(ctx context.Context, class *resourceapi.DeviceClass, all [
 	return selected, nil
 }
 
-// Names of the claim that is planned with.
+// Namespace and name of the claim that preflight plans with.
 const (
 	preflightNamespace = "preflight"
 	preflightName      = "plan"
 )
 
-// PreflightRequest returns the plugin's request if the scheduler allocated the devices to one claim, with a request for each.
-// The parameters are the class's, or the defaults without a class.
+// PreflightRequest returns the request that the plugin would get if the scheduler allocated the devices to one claim, with a request of the
+// claim for each device. The parameters are those of the class, or the defaults if class is nil.
 func PreflightRequest(devices []Candidate, class *resourceapi.DeviceClass) (*claim.Request, error) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: preflightNamespace, Name: preflightName, UID: preflightName}}
 	allocation := &resourceapi.AllocationResult{}

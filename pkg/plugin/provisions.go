@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics"
 )
 
-// provisionEvery is the pause before the plugin retries what it could not provision or bind. It also retries
-// when a PF or a VF changes.
+// provisionEvery is the pause after which the plugin retries VFs that it could not provision and functions that it could not bind. It also
+// retries when a PF or a VF changes.
 const provisionEvery = time.Minute
 
 // provision follows the node's PFs and VFs until ctx ends.
@@ -27,7 +27,7 @@ func (s *service) provision(ctx context.Context) error {
 	return s.vfs.Follow(ctx, snapshots, tick.C)
 }
 
-// ProvisionedVFs handles the VFs of the node's config, and the functions that it binds without a claim; [maintain.Maintainer]
+// ProvisionedVFs provisions the VFs of the node config, and binds functions without a claim as the config asks; [maintain.Maintainer]
 // implements it.
 type ProvisionedVFs interface {
 	Provision(ctx context.Context) ([]plan.Provision, error)
@@ -42,8 +42,8 @@ const (
 	provisionRetryLast = 8 * time.Minute
 )
 
-// ProvisionWatch gives PFs their VFs and binds functions of policy "bound" when they appear: a driver can be loaded after the
-// plugin started, or loaded again. It logs each failure once. It is not safe for concurrent use.
+// ProvisionWatch provisions the VFs of PFs, and binds functions with the policy "bound". It acts when PFs, VFs or functions appear: a
+// driver may be loaded, or loaded again, after the plugin started. It logs each failure once. It is not safe for concurrent use.
 type ProvisionWatch struct {
 	VFs     ProvisionedVFs
 	Metrics *metrics.Metrics
@@ -51,7 +51,7 @@ type ProvisionWatch struct {
 
 	// rules is the state of each rule, by its PF as the config names it.
 	rules map[string]ruleState
-	// problem and unboundProblem were logged last.
+	// problem and unboundProblem are the problems that were logged last.
 	problem, unboundProblem string
 	// pfs describes the PFs and VFs of the last snapshot.
 	pfs string
@@ -63,17 +63,17 @@ type ProvisionWatch struct {
 
 // ruleState is the state of one rule.
 type ruleState struct {
-	// met says that the PF once had what the rule wants.
+	// met is set once the PF had the VFs that the rule wants.
 	met bool
-	// refused and fix were logged.
+	// refused and fix are the reason and the remedy that were logged last.
 	refused, fix string
-	// wait is the pause before the next attempt, and next its time; zero unless the last attempt failed.
+	// wait is the pause before the next attempt, and next the time of that attempt. Both are zero unless the last attempt failed.
 	wait time.Duration
 	next time.Time
 }
 
-// Start applies all rules at the start of the plugin, when a rule may also remove VFs. It only logs a failure: the node's other
-// devices work without it.
+// Start applies all rules when the plugin starts. Only then may a rule also remove VFs. Start only logs a failure, because the node's other
+// devices work without the VFs.
 func (w *ProvisionWatch) Start(ctx context.Context) {
 	all, err := w.VFs.Provision(ctx)
 	w.learn(ctx, all, err)
@@ -122,9 +122,9 @@ func (w *ProvisionWatch) provision(ctx context.Context) {
 	}
 }
 
-// hold returns why a change that is due must wait. VFs are not removed while the plugin runs, because the scheduler can have
-// allocated them. A PF that had its VFs gets them again only once it has none, as after a reload of its driver: another number
-// was set by an administrator, or by the next instance in a rolling update, whose config is newer.
+// hold returns why a change that is due must wait. VFs are not removed while the plugin runs, because the scheduler may have allocated
+// them. A PF that already had its VFs gets them again only if it has none now, as after a reload of its driver. If it has another number of
+// VFs, an administrator set that number, or the next instance did in a rolling update, whose config is newer.
 func (w *ProvisionWatch) hold(p *plan.Provision) (why, fix string) {
 	const fixNow = "run `kata-vfio-plugin provision`, or restart the plugin"
 	s := w.rules[p.Rule]
@@ -141,7 +141,7 @@ func (w *ProvisionWatch) hold(p *plan.Provision) (why, fix string) {
 	return "", ""
 }
 
-// learn logs and remembers the result of the rules.
+// learn logs the results of the rules, and keeps them as the rules' state.
 func (w *ProvisionWatch) learn(ctx context.Context, all []plan.Provision, err error) {
 	if isNew(&w.problem, err) {
 		w.Log.ErrorContext(ctx, "VFs not provisioned", slog.Any("err", err))
@@ -186,8 +186,8 @@ func (w *ProvisionWatch) report(ctx context.Context, p *plan.Provision, before s
 	}
 }
 
-// appeared notes the functions that are new in the snapshot or have another driver, and reports whether there are any. A function
-// that was replaced between two snapshots appears on its host driver or on none.
+// appeared records the functions that are new in the snapshot or have another driver, and reports whether there are any. A function that
+// was replaced between two snapshots appears on its host driver or on no driver.
 func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 	drivers, found := make(map[pci.Address]string, len(snap.Functions)), false
 	unbound := map[pci.Address]bool{}
@@ -195,7 +195,7 @@ func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 		f := &snap.Functions[i]
 		drivers[f.Address] = f.Driver
 		before, known := w.drivers[f.Address]
-		// A change from a host driver to VFIO is a claim's own binding, and nothing to bind.
+		// A change from a host driver to VFIO is the binding of a claim, and leaves nothing to bind.
 		fresh := !known || before != f.Driver && (f.Driver == "" || device.IsVFIO(before))
 		found = found || fresh
 		if fresh || w.unbound[f.Address] {
@@ -206,7 +206,7 @@ func (w *ProvisionWatch) appeared(snap *device.Snapshot) bool {
 	return found
 }
 
-// bind binds the functions of policy bound. After a failure the functions that appeared are kept for the next tick.
+// bind binds the functions with the policy "bound". After a failure, the functions that appeared stay recorded for the next tick.
 func (w *ProvisionWatch) bind(ctx context.Context, meant func(pci.Address) bool) {
 	err := w.VFs.BindSomeByPolicy(ctx, meant)
 	if ctx.Err() != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
-// recoveryPatience is how long the plugin waits at start for the recovery before it serves. A recovery takes less than a second,
-// unless devices are slow to reset or a process hangs in the kernel with locks.
+// recoveryPatience is how long the plugin waits for the recovery at start before it serves. A recovery takes less than a second, unless
+// devices are slow to reset, or a process hangs in the kernel while it holds locks.
 const recoveryPatience = 15 * time.Second
 
 // RecoverableNode is recovered at start; [node.Node] implements it.
@@ -21,8 +21,8 @@ type RecoverableNode interface {
 	Recover(ctx context.Context) (*prepare.Recovery, error)
 }
 
-// Recovery recovers the claims of an earlier instance, and then prepares the node's devices. Where devices are slow, it goes on
-// while the plugin serves: each call for a claim waits for that claim's own recovery.
+// Recovery recovers the claims of an earlier instance, and then prepares the node's devices. If devices are slow, the recovery continues
+// while the plugin serves: each call for a claim waits for the recovery of that claim.
 type Recovery struct {
 	Node RecoverableNode
 	// Then, which may be nil, is called when the recovery has ended.
@@ -34,8 +34,8 @@ type Recovery struct {
 	done chan struct{}
 }
 
-// Begin returns when claims may be served: no device that a tenant of an earlier boot had counts as clean, and the recovery has
-// ended or its time is over. Then it continues in the group, until ctx ends. An error of the recovery ends the group.
+// Begin returns when claims may be served: no device of a tenant of an earlier boot counts as clean any more, and the recovery has ended or
+// Patience has passed. In the latter case the recovery continues in the group until ctx ends. An error of the recovery ends the group.
 func (r *Recovery) Begin(ctx context.Context, g *errgroup.Group) error {
 	if err := r.Node.MarkEarlier(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
@@ -45,7 +45,7 @@ func (r *Recovery) Begin(ctx context.Context, g *errgroup.Group) error {
 		if err := r.run(ctx); err != nil {
 			return err
 		}
-		// Only after a success: what waits for it must not begin after an error, which ends the group.
+		// The channel is closed only after a success: work that waits for the recovery must not begin after an error, which ends the group.
 		close(r.done)
 		return nil
 	})
@@ -58,7 +58,7 @@ func (r *Recovery) Begin(ctx context.Context, g *errgroup.Group) error {
 	return nil
 }
 
-// Await returns whether the recovery has ended before ctx.
+// Await waits for the end of the recovery. It returns false if ctx ends first.
 func (r *Recovery) Await(ctx context.Context) bool {
 	select {
 	case <-r.done:
@@ -68,7 +68,7 @@ func (r *Recovery) Await(ctx context.Context) bool {
 	}
 }
 
-// run recovers all claims. It logs what fails, so that the node's other devices work.
+// run recovers all claims. It only logs the claims whose recovery fails, so that the node's other devices work.
 func (r *Recovery) run(ctx context.Context) error {
 	found, err := r.Node.Recover(ctx)
 	if err != nil {
@@ -86,7 +86,8 @@ func (r *Recovery) run(ctx context.Context) error {
 	return nil
 }
 
-// startRecovery begins the recovery, after which VFs are provisioned and functions of policy bound are bound.
+// startRecovery begins the recovery. When the recovery has ended, the node's VFs are provisioned, and the functions with the policy "bound"
+// are bound.
 func (s *service) startRecovery(ctx context.Context, g *errgroup.Group) error {
 	s.recordStart(ctx)
 	s.vfs = &ProvisionWatch{VFs: s.node.Maintainer, Metrics: s.metrics, Log: s.log}
@@ -94,7 +95,7 @@ func (s *service) startRecovery(ctx context.Context, g *errgroup.Group) error {
 	return s.recovery.Begin(ctx, g)
 }
 
-// recovered runs work that must not meet records of an earlier boot, once the recovery has ended.
+// recovered runs work once the recovery has ended. It is for work that must not see records of an earlier boot.
 func (s *service) recovered(ctx context.Context, work func(context.Context) error) error {
 	if !s.recovery.Await(ctx) {
 		return nil

@@ -37,13 +37,13 @@ type SanitizedDevices interface {
 	ConcludeStage(ctx context.Context, ended *journal.SanitizeMark, outcome sanitize.Outcome, image string) error
 }
 
-// StageWatch decides the sanitizing stages of a node by the pods that ran them. The answer does not come by the kubelet's
-// call: when that unprepares the claim, the API server may not have the pod's end yet, and the call must not wait for it. It
-// is not safe for concurrent use.
+// StageWatch decides the sanitizing stages of a node by the pods that ran them. It does not decide in the kubelet's call that unprepares
+// the stage's claim: the API server may not have the end of the pod yet then, and the call must not wait for it. It is not safe for
+// concurrent use.
 type StageWatch struct {
 	Devices SanitizedDevices
 	Client  kubernetes.Interface
-	// Sanitizers are the cluster's; nil if there are none.
+	// Sanitizers are the cluster's profiles; nil if there are none.
 	Sanitizers *v1alpha1.Sanitizers
 	Reporter   *dra.Reporter
 	Node       string
@@ -78,7 +78,7 @@ func (w *StageWatch) Look(ctx context.Context) {
 	w.logged = text
 }
 
-// follow has the devices published again if the marks changed, also by a command in another process.
+// follow has the devices published again if the marks have changed. A command in another process may have changed them.
 func (w *StageWatch) follow() error {
 	marks, err := w.Devices.StageMarks()
 	if err != nil {
@@ -95,7 +95,7 @@ func (w *StageWatch) follow() error {
 	return nil
 }
 
-// decide decides one stage, unless the API server does not have its end yet.
+// decide decides one stage. It does nothing if the API server does not have the end of the pod yet.
 func (w *StageWatch) decide(ctx context.Context, mark *journal.SanitizeMark) error {
 	outcome, image, decided, err := w.outcome(ctx, mark)
 	if err != nil || !decided {
@@ -108,7 +108,7 @@ func (w *StageWatch) decide(ctx context.Context, mark *journal.SanitizeMark) err
 	return nil
 }
 
-// outcome asks for the pod of a stage and decides by it. decided is false if the pod has not ended for the API server.
+// outcome reads the pod of a stage and decides by it. decided is false if the pod has not ended by the API server's status.
 func (w *StageWatch) outcome(ctx context.Context, mark *journal.SanitizeMark) (outcome sanitize.Outcome, image string, decided bool, err error) {
 	stage := mark.Stage
 	profile, known := w.Sanitizers.Profile(stage.Profile)
@@ -122,7 +122,7 @@ func (w *StageWatch) outcome(ctx context.Context, mark *journal.SanitizeMark) (o
 	if pod != nil && !hasEnded(pod) {
 		return sanitize.Outcome{}, "", false, nil
 	}
-	// The profile may have changed since the pod was made. Such a pod proves nothing, and says nothing against the device.
+	// The profile may have changed since the pod was made. Such a pod proves nothing about the device, neither good nor bad.
 	if why := differs(pod, &profile); why != "" {
 		return sanitize.Outcome{Verdict: sanitize.Interrupted, Reason: "its pod is not what the profile says now: " + why}, "", true, nil
 	}
@@ -141,7 +141,7 @@ func (w *StageWatch) outcome(ctx context.Context, mark *journal.SanitizeMark) (o
 func (w *StageWatch) pod(ctx context.Context, stage *journal.Stage) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, podLimit)
 	defer cancel()
-	// The API server is asked, and no cache: what decides about a device must be the pod as it is.
+	// The read is not from a cache: the decision about a device needs the current pod.
 	pod, err := w.Client.CoreV1().Pods(stage.Claim.Namespace).Get(ctx, stage.Pod, metav1.GetOptions{})
 	switch {
 	// A pod of the same name that was made later did not run this stage.
@@ -153,15 +153,15 @@ func (w *StageWatch) pod(ctx context.Context, stage *journal.Stage) (*corev1.Pod
 	return pod, nil
 }
 
-// hasEnded reports whether the pod's status is final, or will never be: the pod is being deleted, and its claim is already
-// unprepared.
+// hasEnded reports whether the pod's status is final, or will never become final because the pod is being deleted. The stage's claim is
+// already unprepared then.
 func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
 }
 
-// differs returns how a pod differs from the one that the controller makes for a profile, or "". The image's digest proves
-// which program ran, and this what it was asked to do: a program that prints another program's answer is easily found in
-// any image.
+// differs returns how a pod differs from the pod that the controller makes for a profile; empty if it does not. The image's digest proves
+// which program ran. This comparison proves what the program was asked to do: every image has some program that can print another program's
+// answer.
 func differs(pod *corev1.Pod, profile *v1alpha1.Sanitizer) string {
 	if pod == nil {
 		return ""
@@ -189,7 +189,7 @@ func differs(pod *corev1.Pod, profile *v1alpha1.Sanitizer) string {
 	return ""
 }
 
-// observe returns what the API server has of a pod and its one container.
+// observe returns the facts that the API server has of a pod and its one container.
 func observe(pod *corev1.Pod) sanitize.Observed {
 	if pod == nil {
 		return sanitize.Observed{Deleted: true}
@@ -199,7 +199,7 @@ func observe(pod *corev1.Pod) sanitize.Observed {
 		return seen
 	}
 	c := &pod.Status.ContainerStatuses[0]
-	// The image ID is what the runtime has pulled and runs. The spec has only the name that was asked for.
+	// The image ID identifies the image that the runtime has pulled and runs. The pod's spec has only the name that was requested.
 	seen.ImageID, seen.Restarts = c.ImageID, int(c.RestartCount)
 	if end := c.State.Terminated; end != nil {
 		seen.Terminated, seen.ExitCode, seen.Message = true, int(end.ExitCode), end.Message
@@ -216,8 +216,8 @@ func digest(imageID string) string {
 	return digest
 }
 
-// report logs and reports a decided stage. Only what an operator must know becomes an Event of the node: devices are sanitized
-// all the time.
+// report logs a decided stage and counts it in the metrics. It records an Event of the node only if the device is not clean: devices are
+// sanitized all the time.
 func (w *StageWatch) report(ctx context.Context, mark *journal.SanitizeMark, outcome sanitize.Outcome) {
 	since, err := time.Parse(time.RFC3339, mark.Stage.Since)
 	if err == nil {

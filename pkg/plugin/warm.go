@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// warmEvery is the pause between two looks at which devices that need not be warm any more return to their drivers, and
-	// failed ones are tried again.
+	// warmEvery is the pause between two looks that also return devices which need not be warm any more to their drivers, and that try
+	// failed devices again.
 	warmEvery = time.Minute
 	// warmDelay is the pause from a claim or another change until devices are made warm, so that they don't compete with the
 	// claims of a pod that is starting.
@@ -48,7 +48,8 @@ type WarmWatch struct {
 
 	// drivers describes the functions and their drivers of the last snapshot.
 	drivers string
-	// failed are the devices that could not be made warm since the last tick, and logged is what was logged of them.
+	// failed are the devices that could not be made warm since the last tick. logged is the reason that was logged last for a device. ready
+	// is the text of a rule's warm devices that was logged last.
 	failed map[pci.Address]bool
 	logged map[pci.Address]string
 	ready  map[string]string
@@ -56,8 +57,8 @@ type WarmWatch struct {
 	problem string
 }
 
-// Follow makes devices warm after each change of the node and of its claims, and at each tick also returns those that need
-// not be warm, until ctx ends.
+// Follow makes devices warm after each change of the node and its claims, until ctx ends. At each tick it also returns devices that need
+// not be warm.
 func (w *WarmWatch) Follow(ctx context.Context, snapshots <-chan *device.Snapshot, claimed <-chan struct{}, tick <-chan time.Time) error {
 	w.Look(ctx, true) // the config may have changed
 	var due <-chan time.Time
@@ -75,7 +76,7 @@ func (w *WarmWatch) Follow(ctx context.Context, snapshots <-chan *device.Snapsho
 			w.Look(ctx, false)
 			continue
 		case <-tick:
-			// The tick tries the failed ones again. In between, each change of the node would repeat their resets.
+			// The tick tries the failed devices again. Without this wait, each change of the node would repeat their resets.
 			w.failed = nil
 			w.Look(ctx, true)
 			continue
@@ -97,7 +98,7 @@ func (w *WarmWatch) changed(snap *device.Snapshot) bool {
 	return before != w.drivers
 }
 
-// Look makes devices warm once, and returns others if that is asked for. It logs what changed.
+// Look makes devices warm once, and with back also returns devices that need not be warm. It logs changes.
 func (w *WarmWatch) Look(ctx context.Context, back bool) {
 	pools, err := w.Devices.KeepWarm(ctx, maintain.Warming{Skip: func(a pci.Address) bool { return w.failed[a] }, Return: back})
 	if ctx.Err() != nil {
@@ -115,7 +116,7 @@ func (w *WarmWatch) Look(ctx context.Context, back bool) {
 	}
 }
 
-// report logs which devices of a rule are warm, and why one is not, unless it was logged before.
+// report logs which devices of a rule are warm, and why others are not, unless it logged the same before.
 func (w *WarmWatch) report(ctx context.Context, pool *maintain.WarmPool) {
 	log := w.Log.With(slog.String("rule", pool.Rule))
 	if w.failed == nil {

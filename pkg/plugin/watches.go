@@ -37,13 +37,13 @@ func everyAfter(ctx context.Context, pause time.Duration, look func(context.Cont
 	}
 }
 
-// EverySpread calls look after each pause until ctx ends, for a look that asks the API server. The first pause is any
-// part of a pause and the others vary by a fifth, so that the nodes of a cluster that start together don't ask together.
+// EverySpread calls look after each pause until ctx ends. It is for a look that asks the API server: the first pause is a random part of
+// pause, and the others vary by a fifth, so that the nodes of a cluster that start together don't ask together.
 func EverySpread(ctx context.Context, pause time.Duration, look func(context.Context)) error {
 	return everySpread(ctx, pause, pause, look)
 }
 
-// everySpread is [EverySpread] whose first pause is any part of another one.
+// everySpread is like [EverySpread], but the first pause is a random part of first.
 func everySpread(ctx context.Context, first, pause time.Duration, look func(context.Context)) error {
 	// The plugins of all nodes start together after an update of the DaemonSet, and must not all ask at once.
 	next := time.NewTimer(rand.N(first))
@@ -62,8 +62,8 @@ func everySpread(ctx context.Context, first, pause time.Duration, look func(cont
 // varied returns a pause that is up to a fifth shorter or longer.
 func varied(pause time.Duration) time.Duration { return pause*4/5 + rand.N(pause*2/5) }
 
-// lookEvery is the pause between two looks at whether devices still answer, and which of them the node uses
-// itself. The kernel sends no uevent for either.
+// lookEvery is the pause between two looks at whether devices still answer, and which devices the node itself uses. The kernel sends no
+// uevent for either.
 const lookEvery = time.Minute
 
 // lookAtDevices looks at our functions until ctx ends.
@@ -78,7 +78,7 @@ func (s *service) lookOnce(ctx context.Context, last string) string {
 	if err == nil {
 		selection := nodeconfig.Select(s.node.Node, snap)
 		err = s.watcher.Look(ctx, func(f *device.Function) bool {
-			// The others are left alone: reading the configuration space wakes a device that sleeps (pci_config_pm_runtime_get in
+			// Other functions are left alone: reading the configuration space wakes a device that sleeps (pci_config_pm_runtime_get in
 			// drivers/pci/pci.c).
 			return selection.Choice(f.Address).Ours || device.IsVFIO(f.Driver)
 		})
@@ -111,8 +111,7 @@ func (s *service) watchLedger(ctx context.Context) error {
 	return every(ctx, verifyEvery, s.verifyLedger)
 }
 
-// verifyLedger logs and counts the faults of the ledger. A missing one could not be written, which is logged
-// elsewhere.
+// verifyLedger logs and counts the faults of the ledger. It skips a missing ledger: the plugin could not write it, and logs that elsewhere.
 func (s *service) verifyLedger(ctx context.Context) {
 	const fix = "keep the directory unchanged, and run `kata-vfio-audit ledger verify`"
 	dir := s.config.Node.LedgerDir()
@@ -136,8 +135,8 @@ func (s *service) verifyLedger(ctx context.Context) {
 	s.metrics.ObserveVerification(len(report.Problems))
 }
 
-// verifyTwice verifies a ledger that is being written: what is unfinished the first time is complete the second
-// time. It reads one file at a time, because several exceed the plugin's memory limit.
+// verifyTwice verifies a ledger that is being written: an entry that is unfinished the first time is complete the second time. It reads one
+// file at a time, because several exceed the plugin's memory limit.
 func verifyTwice(ctx context.Context, dir fs.FS) (*ledger.Report, error) {
 	o := ledger.Options{Parallel: 1}
 	report, err := ledger.VerifyContext(ctx, dir, o)
@@ -187,7 +186,7 @@ func (w *DiskWatch) lookAt(ctx context.Context, dir string, free int64, err erro
 	}
 }
 
-// isNew reports whether another problem was logged last for a directory, and notes this one.
+// isNew reports whether what differs from the problem that was logged last for the directory, and records what.
 func (w *DiskWatch) isNew(dir, what string) bool {
 	if w.logged == nil {
 		w.logged = map[string]string{}

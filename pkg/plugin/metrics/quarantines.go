@@ -27,9 +27,10 @@ type quarantineCollector struct {
 // Describe implements [prometheus.Collector].
 func (c *quarantineCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
-// Collect implements [prometheus.Collector]. A device that is in quarantine after two claims is that of the one that came first there.
+// Collect implements [prometheus.Collector]. If a device is in quarantine after two claims, it reports the first record of the journal
+// only.
 func (c *quarantineCollector) Collect(ch chan<- prometheus.Metric) {
-	records, _ := c.records.List() // kata_vfio_records counts those that are damaged
+	records, _ := c.records.List() // kata_vfio_records counts the damaged records
 	seen := map[string]bool{}
 	for _, rec := range records {
 		if rec.State != journal.Quarantined {

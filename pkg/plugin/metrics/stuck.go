@@ -6,16 +6,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// StuckClaims are claims on the node that neither become ready nor end.
+// StuckClaims counts the claims on the node that neither become ready nor end.
 type StuckClaims struct {
 	Count int
-	// State and Since are of the one that is stuck for longest.
+	// State and Since are those of the claim that has been stuck the longest.
 	State journal.State
 	Since time.Time
 }
 
-// StuckClaims returns the claims that are on their way, or can't be unprepared, since a time before the given one: those of the alert
-// KataVFIOClaimStuck.
+// StuckClaims returns the claims that have been in preparation or release since before the given time, or could not be unprepared since
+// before it. The alert KataVFIOClaimStuck is about these claims.
 func (m *Metrics) StuckClaims(before time.Time) StuckClaims {
 	var s StuckClaims
 	failing := m.failing.all()
