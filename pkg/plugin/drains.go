@@ -15,8 +15,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// drainEvery is the pause between two looks for drains, which another process makes. Without drains a look
-// reads one directory that does not exist.
+// drainEvery is the pause between two looks for drains, which commands in other processes begin. Without drains, a look only reads one
+// directory that does not exist.
 const drainEvery = 2 * time.Second
 
 // watchMetricsOfDrains adds the drains to the metrics.
@@ -49,8 +49,8 @@ type DrainWatch struct {
 	// Changes is woken when devices must be published again.
 	Changes dra.Waker
 
-	// known are the drains of the last look; nil before the first, which reports nothing because an earlier instance
-	// has.
+	// known are the drains of the last look. It is nil before the first look, which reports no drains: an earlier instance has reported
+	// them.
 	known  map[pci.Address]drainView
 	logged string
 }
@@ -73,7 +73,7 @@ func (w *DrainWatch) Look(ctx context.Context) {
 		var finished []maintain.Draining
 		if finished, err = w.Devices.FinishDrains(ctx); err == nil {
 			drains = finished
-		} // otherwise the answer can lack drains
+		} // after an error the answer may lack drains
 	}
 	w.warn(ctx, err)
 	now := map[pci.Address]drainView{}
@@ -96,7 +96,7 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 			continue
 		}
 		changed = true
-		// After a start the drains are not news: their Events were sent by the instance that saw them begin.
+		// The drains of the first look are not news: the instance that saw them begin has sent their Events.
 		if !first {
 			w.event(ctx, v.state, fmt.Sprintf("%s is being drained (%s): %s", a, v.reason, stateWords(v.state)))
 		}
@@ -110,7 +110,7 @@ func (w *DrainWatch) report(ctx context.Context, now map[pci.Address]drainView, 
 	return changed
 }
 
-// undrainedWords returns what the end of a function's drain means: another drain can include the function.
+// undrainedWords describes the end of a function's drain. Another drain may still include the function.
 func undrainedWords(a pci.Address, drains []maintain.Draining) string {
 	for i := range drains {
 		if drains[i].Has(a) {

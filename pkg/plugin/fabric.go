@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// fabricEvery is the pause between two questions to Fabric Manager. After a restart it waits 60 s for the list of active partitions.
+	// fabricEvery is the pause between two requests to Fabric Manager. After a restart Fabric Manager waits 60 s for the list of active
+	// partitions.
 	fabricEvery = 10 * time.Second
-	// fabricLimit is how long one may take: it is up to three calls.
+	// fabricLimit is how long one request may take, which makes up to three calls.
 	fabricLimit = 30 * time.Second
 )
 
@@ -35,7 +36,7 @@ func (s *service) watchFabric(ctx context.Context) error {
 	}
 }
 
-// reactivate has lost partitions made again, and reports those that can't be.
+// reactivate activates lost partitions again, and reports those that it can't activate.
 func (s *service) reactivate(ctx context.Context) {
 	if s.partitions.Look(ctx) {
 		s.watcher.ReadHost()
@@ -43,8 +44,8 @@ func (s *service) reactivate(ctx context.Context) {
 	}
 }
 
-// askFabric asks once, and reports whether there was an answer. Without one the node serves its other devices, so an error is only logged. A
-// change is published.
+// askFabric asks Fabric Manager once, and reports whether it answered. It only logs an error, because the node serves its other devices
+// without Fabric Manager. If the answer changed, it is published.
 func (s *service) askFabric(ctx context.Context) (answered bool) {
 	limited, cancel := context.WithTimeoutCause(ctx, fabricLimit, fmt.Errorf("no answer within %s", fabricLimit))
 	defer cancel()
@@ -56,7 +57,7 @@ func (s *service) askFabric(ctx context.Context) (answered bool) {
 	if err != nil {
 		s.noFabric = err.Error()
 	}
-	// The new snapshot wakes all that follow the node, as a change that the kernel reports does.
+	// The new snapshot wakes everything that follows the node, as after a change that the kernel reports.
 	if changed {
 		s.watcher.ReadHost()
 	}

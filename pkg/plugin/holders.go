@@ -8,13 +8,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// holders finds out what has functions. It implements [dra.Holders].
+// holders finds out what keeps functions from claims. It implements [dra.Holders].
 type holders struct {
-	ctx     context.Context // of the service: a timer looks, and no call
+	ctx     context.Context // the service's context: a timer calls Blocks, without a context of its own
 	service *service
 }
 
-// LookForLost makes the repair look soon. It never blocks.
+// LookForLost makes the repair look soon for claims that lost their devices. It never blocks.
 func (h holders) LookForLost() {
 	select {
 	case h.service.heldByLost <- struct{}{}:
@@ -22,10 +22,11 @@ func (h holders) LookForLost() {
 	}
 }
 
-// blockedLimit limits the look whether a process has a function in use.
+// blockedLimit bounds the search for a process that uses a function.
 const blockedLimit = 30 * time.Second
 
-// Blocks reports whether a function or one of its disks is in use by a process, as Prepare sees it, or whether that is unknown.
+// Blocks reports whether a process uses a function or one of its disks, by the same test as Prepare's. It also returns true if that is
+// unknown.
 func (h holders) Blocks(a pci.Address) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, blockedLimit)
 	defer cancel()

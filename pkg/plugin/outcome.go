@@ -26,23 +26,22 @@ func newDevices(now, before *check.Failures) []pci.Address {
 	return all
 }
 
-// weigh returns the failures that count. A function that is being prepared or released, or was since the previous look,
-// may be in a transient state: its new failures wait for the next look.
+// weigh returns the failures that count. A function that is being prepared or released, or was since the previous look, may be in a
+// transient state. Its new failures are left to the next look.
 func (m *Monitor) weigh(n *facts.Node, findings []finding.Finding, earlier *facts.Node) *check.Failures {
 	return m.enforced.Weigh(findings, func(a pci.Address, failure rule.Failure) bool {
 		return !slices.Contains(m.now.Devices[a], failure) && (check.InTransition(n, a) || !sameTenancies(n, earlier, a))
 	})
 }
 
-// sameTenancies reports whether the same claims had the function, as far, at both
-// times that the journal was read.
+// sameTenancies reports whether the same claims had the function, in the same states, at both times that the journal was read.
 func sameTenancies(n, earlier *facts.Node, a pci.Address) bool {
 	return slices.EqualFunc(n.TenanciesAt(a), earlier.TenanciesAt(a), func(one, other facts.Tenancy) bool {
 		return one.Record.Plan.Claim.UID == other.Record.Plan.Claim.UID && one.Record.State == other.Record.State
 	})
 }
 
-// ids returns the rules of failures, by name.
+// ids returns the IDs of the failing rules in order.
 func ids(failures []rule.Failure) []string {
 	var all []string
 	for _, f := range failures {
@@ -52,18 +51,18 @@ func ids(failures []rule.Failure) []string {
 	return all
 }
 
-// repeatAfter is the longest time without an event of the checks: the ledger must show that they ran, and not only that
+// repeatAfter is the longest time without an event of the checks in the ledger. The ledger must show that the checks ran, and not only that
 // nothing failed.
 const repeatAfter = 12 * time.Hour
 
-// published is the last state of the checks in the ledger.
+// published is the last state of the checks that the ledger has.
 type published struct {
-	outcome *check.Failures // nil if there is none yet
-	at      time.Time       // when it was told all of it
+	outcome *check.Failures // nil if the ledger has no state yet
+	at      time.Time       // when the ledger last got the whole state
 }
 
-// events returns the events for the ledger. The first event of a run, and the repetitions, have the whole state; the
-// others have the changes.
+// events returns the events for the ledger. The first events of a run, and the repetitions, contain the whole state; all others contain
+// only changes.
 func (t *published) events(now *check.Failures, at time.Time) (events []ledger.Event, whole bool) {
 	whole = t.outcome == nil || at.Sub(t.at) >= repeatAfter
 	before := &check.Failures{}
@@ -91,14 +90,13 @@ func event(failures []rule.Failure) ledger.Event {
 	return e
 }
 
-// set is functions for which the same rules fail.
+// set is a set of functions for which the same rules fail.
 type set struct {
 	failures []rule.Failure
 	devices  []pci.Address
 }
 
-// changedSets returns the functions whose failures are others than before, those
-// with the same ones together.
+// changedSets returns the functions whose failures differ from before, grouped by their failures.
 func changedSets(before, now *check.Failures) []set {
 	sets := map[string]*set{}
 	addresses := slices.Collect(maps.Keys(now.Devices))

@@ -41,7 +41,7 @@ func (s *service) publish(ctx context.Context) error {
 	}.Follow(ctx, snapshots)
 }
 
-// Publishing publishes a node's snapshots.
+// Publishing publishes the snapshots of a node.
 type Publishing struct {
 	Publisher *dra.Publisher
 	Slices    dra.Slices
@@ -58,7 +58,7 @@ type PublishObserver interface {
 	AfterPublish(ctx context.Context, snap *device.Snapshot)
 }
 
-// Follow publishes each snapshot, and the latest one again when something changed and after each pause, until ctx ends.
+// Follow publishes each new snapshot until ctx ends. It publishes the latest snapshot again when Changed is signaled, and after each pause.
 func (p Publishing) Follow(ctx context.Context, snapshots <-chan *device.Snapshot) error {
 	var snap *device.Snapshot
 	unpublished := ""
@@ -68,7 +68,7 @@ func (p Publishing) Follow(ctx context.Context, snapshots <-chan *device.Snapsho
 			return nil
 		case snap = <-snapshots:
 		case <-p.Changed:
-		// The pause begins again after each publication, whatever its reason was.
+		// The pause starts over after each publication, whatever caused the publication.
 		case <-time.After(varied(publishEvery)):
 		}
 		if snap == nil {
@@ -96,7 +96,7 @@ func (p Publishing) once(ctx context.Context, snap *device.Snapshot, last string
 	return err.Error()
 }
 
-// publishedNode decides over the devices of the service's node. It implements [dra.PublishedNode].
+// publishedNode provides what the publisher needs to know of the service's node. It implements [dra.PublishedNode].
 type publishedNode struct{ service *service }
 
 // PlanNode implements [dra.PublishedNode].
@@ -107,7 +107,8 @@ func (n publishedNode) PlanNode(ctx context.Context, snap *device.Snapshot) (pla
 // Failing implements [dra.PublishedNode].
 func (n publishedNode) Failing(a pci.Address) []rule.Failure { return n.service.monitor.Failing(a) }
 
-// Drains implements [dra.PublishedNode]. The watch logs marks that can't be read, and Prepare refuses claims because of them.
+// Drains implements [dra.PublishedNode]. It leaves out marks that can't be read: [DrainWatch] logs them, and Prepare refuses claims because
+// of them.
 func (n publishedNode) Drains(snap *device.Snapshot) []maintain.Draining {
 	drains, _ := n.service.node.Maintainer.DrainsIn(snap)
 	return drains
@@ -116,7 +117,8 @@ func (n publishedNode) Drains(snap *device.Snapshot) []maintain.Draining {
 // Lost implements [dra.PublishedNode].
 func (n publishedNode) Lost() map[string]string { return n.service.sandboxes.table.Withdrawn() }
 
-// Versions implements [dra.PublishedNode]. A record of bootstrap that can't be read has no version; metrics and alerts report it.
+// Versions implements [dra.PublishedNode]. If bootstrap's record can't be read, Kata's version is empty; metrics and alerts report the
+// record.
 func (n publishedNode) Versions() publish.Versions {
 	v := publish.Versions{Plugin: metrics.ReadBuild().Version}
 	if r, err := n.service.bootstrap.Read(); err == nil {
@@ -142,7 +144,7 @@ func (s *service) note(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// reportNotReady logs and reports in an Event of the node when it begins and ends to refuse all new claims.
+// reportNotReady logs when the node begins or ceases to refuse all new claims, and records an Event of the node.
 func (s *service) reportNotReady(ctx context.Context, why *plan.NotReady) {
 	text := ""
 	if why != nil {
@@ -176,14 +178,14 @@ func (s *service) BeforePublish(ctx context.Context, snap *device.Snapshot) {
 	}
 }
 
-// changes wakes the publisher, and what keeps devices warm. It implements [dra.Waker].
+// changes wakes the publisher, and the loop that keeps devices warm. It implements [dra.Waker].
 type changes struct{ publish, warm chan struct{} }
 
 func newChanges() changes {
 	return changes{publish: make(chan struct{}, 1), warm: make(chan struct{}, 1)}
 }
 
-// Wake makes the publisher publish again, and devices be kept warm. It never blocks.
+// Wake makes the publisher publish again, and the warm devices be looked at again. It never blocks.
 func (c changes) Wake() {
 	for _, c := range []chan struct{}{c.publish, c.warm} {
 		select {
@@ -210,7 +212,7 @@ func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
 func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// The first baseline of a boot stays: a plugin that starts later would record as normal what was changed since.
+	// The first baseline of a boot stays. A plugin that starts later would record changes since the boot as normal.
 	if n.kept || n.hasBaseline(snap.Host.BootID) {
 		n.kept = true
 		return nil
@@ -236,7 +238,7 @@ func (n *RunFiles) hasBaseline(bootID string) bool {
 	return json.Unmarshal(data, &b) == nil && b.BootID == bootID
 }
 
-// Publish writes which functions can be allocated, and the facts by which they are judged, if they changed.
+// Publish writes which functions can be allocated, and the facts by which they are judged. It writes nothing if neither has changed.
 func (n *RunFiles) Publish(published facts.Published) error {
 	data, err := json.Marshal(published)
 	if err != nil {

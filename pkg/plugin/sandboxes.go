@@ -35,8 +35,8 @@ type sandboxes struct {
 	nri     *nri.Plugin
 }
 
-// openSandboxes takes the pod-resources socket over. Call it before the registration with the kubelet, so that the
-// socket is served when the first claim is prepared.
+// openSandboxes takes over the pod-resources socket. Call it before the registration with the kubelet, so that the socket is served when
+// the first claim is prepared.
 func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface) error {
 	table, err := s.assignments(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *service) openSandboxes(ctx context.Context, client kubernetes.Interface
 		Cluster: &sandboxClaims{service: s, allocations: allocations}, Renewer: s.sandboxes.nri, Requests: s.metrics, Intercept: s.tracer.Unary,
 	})
 	s.metrics.WatchNRI(s.sandboxes.nri.Connected)
-	// Last, so that all parts of an answer are there when the first shim asks.
+	// Listen last: all parts of an answer must exist when the first shim asks.
 	s.sandboxes.listener, err = podres.Listen(ctx, s.config.PodResources)
 	return err
 }
@@ -157,8 +157,8 @@ type HandedClaims interface {
 	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)
 }
 
-// HandOvers hands claims over, and reports devices that a quarantine took between two sandboxes of a pod. The kubelet
-// does not report those, because it does not take part.
+// HandOvers hands claims over between the sandboxes of a pod, and reports devices that were quarantined in between. The kubelet does not
+// report them, because it takes no part in a hand-over.
 type HandOvers struct {
 	Claims   HandedClaims
 	Reporter *dra.Reporter

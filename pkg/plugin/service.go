@@ -46,19 +46,19 @@ type Config struct {
 	GRPCVerbosity int
 	// Probes is the Unix socket of the probes; empty if there is none.
 	Probes string
-	// OTLP is the URL of the collector of spans. The default is the environment's, if it is set.
+	// OTLP is the URL of the collector of spans. If it is empty, the URL of the environment is used, if there is one.
 	OTLP string
 	// Pprof is the loopback address of profiles; empty if there is none.
 	Pprof   string
 	Metrics Scraping
-	// PodResources is the socket that Kata asks for devices, KubeletPodResources the kubelet's own.
+	// PodResources is the socket on which Kata asks for devices. KubeletPodResources is the kubelet's own socket.
 	PodResources, KubeletPodResources string
 	// NRI is the container runtime's NRI socket.
 	NRI string
 	// TenantsNamespace has the ConfigMap of kata-vfio-controller with the IDs of tenants. It is read if the node config has exclusive
 	// domains.
 	TenantsNamespace string
-	// ExemptNamespaces are trusted with the node's devices in NRI's checks.
+	// ExemptNamespaces are the namespaces that NRI's checks trust with the node's devices.
 	ExemptNamespaces []string
 	Checks           Checks
 	// ChecksEvery is the longest time between two looks of the checks.
@@ -77,7 +77,7 @@ func Run(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &service{config: c, log: c.Log, fatal: cancel}
-	// ctx has ended when the parts are closed.
+	// ctx has ended by the time the parts are stopped, so they get a context without its cancellation.
 	err := errors.Join(s.start(ctx), s.stop(context.WithoutCancel(ctx)))
 	// A part that ends the service through fatal leaves its error as the cause, and the others only see ctx end.
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
@@ -118,20 +118,20 @@ type service struct {
 	refused string
 	// recovery recovers the claims of an earlier instance.
 	recovery *Recovery
-	// noFabric is why Fabric Manager could not be asked last; empty if it answered.
+	// noFabric is why the last request to Fabric Manager failed; empty if it succeeded.
 	noFabric string
-	// partitions has lost partitions made again.
+	// partitions activates lost partitions again.
 	partitions *Partitions
 	// problems of the node's config were logged last.
 	problems []rule.Verdict
 	// changes wakes the publisher and what keeps devices warm.
 	changes changes
-	// heldByLost wakes what looks for claims that lost their devices.
+	// heldByLost wakes the repair, which looks for claims that lost their devices.
 	heldByLost chan struct{}
 }
 
-// start starts the parts and serves until ctx ends. The probes come first: an answer says that the process lives, whatever
-// the other parts wait for, and that of `probe ready` says when they serve.
+// start starts the parts and serves until ctx ends. The probes start first: their answer shows that the process lives, whatever the other
+// parts wait for, and the answer of `probe ready` shows when the other parts serve.
 func (s *service) start(ctx context.Context) error {
 	if err := kube.LogLibraries(ctx, s.log); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 		return err
 	}
 	s.askFabric(ctx) // the recovery needs the active partitions
-	// Before the kubelet can call: a device that an earlier boot's tenant had must be marked first.
+	// The recovery starts before the kubelet can call: a device that a tenant of an earlier boot had must be marked first.
 	if err := s.startRecovery(ctx, g); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *service) open(ctx context.Context, g *errgroup.Group, health *dra.Healt
 	if err := s.judge(ctx); err != nil {
 		return err
 	}
-	// An address that is taken must end the start here, and not once the kubelet has claims.
+	// If an address is in use, the start must fail here, before the kubelet hands over claims.
 	if err := s.listen(ctx); err != nil {
 		return err
 	}

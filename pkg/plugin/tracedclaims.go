@@ -11,10 +11,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 )
 
-// Call starts a span of a call for a claim, and returns what ends it. It is [prepare.Config]'s Trace.
+// Call starts a span for a call about a claim, and returns the function that ends the span. It implements [prepare.Tracer].
 //
-// The span of an Unprepare links to that of Prepare. Those of a sandbox are in the trace of Prepare, and link to the call of
-// the runtime.
+// The span of an Unprepare links to the span of the claim's Prepare. The spans of a sandbox's calls are in the trace of Prepare, and link
+// to the call of the runtime.
 func (t *Tracer) Call(ctx context.Context, c prepare.Call) (traced context.Context, end func(prepare.Result)) {
 	traced, span := t.start(ctx, c)
 	return traced, func(r prepare.Result) {
@@ -44,7 +44,8 @@ func (t *Tracer) start(ctx context.Context, c prepare.Call) (context.Context, tr
 	}
 }
 
-// inTraceOfPrepare starts a span below Prepare's, or below that of ctx if Prepare has none, as after a restart.
+// inTraceOfPrepare starts a span below the span of Prepare. If Prepare has no span, as after a restart, it starts one below the span of
+// ctx.
 func (t *Tracer) inTraceOfPrepare(ctx context.Context, name, uid, sandbox string) (context.Context, trace.Span) {
 	about := trace.WithAttributes(attribute.String("kata_vfio.sandbox.id", sandbox))
 	prepared := t.preparedIn(uid)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// settleEvery is the pause between two looks at devices that are no longer on offer. Without any a look asks nothing.
+// settleEvery is the pause between two looks at devices that are no longer offered. If there are no such devices, a look makes no request.
 const settleEvery = 30 * time.Second
 
-// settle releases devices that are no longer on offer from their slices, once no claim can have them, until ctx ends.
+// settle releases devices that are no longer offered from their slices, once no claim can have them, until ctx ends.
 func (s *service) settle(ctx context.Context) error {
 	problem := ""
 	return EverySpread(ctx, settleEvery, func(ctx context.Context) { problem = s.settleOnce(ctx, problem) })
@@ -29,7 +29,7 @@ func (s *service) settleOnce(ctx context.Context, last string) string {
 	case ctx.Err() != nil:
 		return ""
 	case err == nil:
-		return last // most looks ask nothing
+		return last // most looks make no request, so the last error may still be current
 	case err.Error() != last:
 		s.log.WarnContext(ctx, "withdrawn devices stay published", slog.Any("err", err))
 	}

@@ -12,20 +12,21 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows, so that they are tainted and the
-// scheduler chooses others. Attempts are kept in memory only. It is safe for concurrent use.
+// Attempts remembers the functions for which Prepare failed for a reason that only an attempt shows. These functions are tainted, so that
+// the scheduler chooses others. Attempts are kept in memory only. Attempts is safe for concurrent use.
 //
-// Fabric Manager did not activate the function's partition, after a reset and a second try, or because another program has a GPU of it: all
-// GPUs of the partition count at once, for the time Kept. A process has the function open, or one of its disks is in exclusive use: the
-// function counts after two failures, until a claim is prepared, or until Holders say that the reason has ended, since no claim would
-// notice that. Another claim has the function: the scheduler takes it for free, and would give it to each claim that comes. It counts at
-// once, until the record of that claim has ended, which [plan.NewAssessor] knows.
+// There are three such reasons. Fabric Manager did not activate the function's partition, after a reset and a second try, or because
+// another program has a GPU of the partition: all GPUs of the partition count at once, for the time Kept. A process has the function open,
+// or one of its disks is in exclusive use: the function counts after two failures, until a claim is prepared, or until Holders find that
+// the reason has ended, which no claim would notice. Another claim has the function, but the scheduler believes that it is free, and would
+// allocate it to each new claim: the function counts at once, until the record of the other claim has ended, which [plan.NewAssessor]
+// knows.
 type Attempts struct {
-	// Kept is how long a function stays tainted after the latest failure, or look.
+	// Kept is how long a function stays tainted after the latest failure, or after Holders last found it blocked.
 	Kept time.Duration
 	// Changes is woken when a taint ends.
 	Changes Waker
-	// Holders find out what has the functions. nil: nobody does, and a taint ends after Kept.
+	// Holders find out what has the functions. If it is nil, a taint ends after Kept.
 	Holders Holders
 
 	mu     sync.Mutex // guards failed
@@ -36,11 +37,12 @@ type Attempts struct {
 type Holders interface {
 	// Blocks reports whether a process has the function or one of its disks in use. It is asked after the time Kept.
 	Blocks(a pci.Address) bool
-	// LookForLost is called when a claim was refused since another claim has the function, which may have lost it. It must not block.
+	// LookForLost is called when a claim was refused because another claim has the function. That claim may have lost it. LookForLost must
+	// not block.
 	LookForLost()
 }
 
-// AttemptsKept is the time after which the plugin looks again whether a claim may get the function.
+// AttemptsKept is the time after which the plugin checks again whether claims may get the function.
 const AttemptsKept = 10 * time.Minute
 
 // attempt is the result of the latest attempts with a function.
@@ -48,18 +50,19 @@ type attempt struct {
 	code   rule.Code
 	times  int
 	latest time.Time
-	// end looks whether the taint ends. A claim is retried for as long as its pod waits: each retry puts it off.
+	// end is the timer that checks whether the taint can end. A claim is retried for as long as its pod waits, and each retry restarts the
+	// timer.
 	end *time.Timer
 }
 
 // isTaint reports whether the function is to be tainted.
 func (a attempt) isTaint() bool { return a.times >= tainting }
 
-// tainting is the number of failures in a row after which a function is tainted. The first failure can be due to a process that is
+// tainting is the number of failures in a row after which a function is tainted. The first failure may be due to a process that is just
 // ending.
 const tainting = 2
 
-// Failed notes an error of Prepare.
+// Failed records an error of Prepare.
 func (t *Attempts) Failed(err error) {
 	f := onlySeenByPrepare(err)
 	for _, a := range f.addrs {
@@ -86,7 +89,7 @@ func (t *Attempts) note(a pci.Address, f failure) {
 	t.failed[a] = attempt{code: f.code, times: was.times + 1, latest: time.Now(), end: t.putOff(a, was.end)}
 }
 
-// putOff has expire called once the time of a function is over.
+// putOff restarts the timer that calls expire for a function.
 func (t *Attempts) putOff(a pci.Address, end *time.Timer) *time.Timer {
 	const after = time.Second
 	if end == nil {
@@ -96,14 +99,14 @@ func (t *Attempts) putOff(a pci.Address, end *time.Timer) *time.Timer {
 	return end
 }
 
-// expire forgets a function whose time is over, unless it is still blocked.
+// expire forgets a function whose time has passed, unless the function is still blocked.
 func (t *Attempts) expire(a pci.Address) {
 	was, ok := t.attempt(a)
-	// A timer that has fired can't be stopped, so another attempt can have come since.
+	// A timer that has fired can't be stopped, so there may have been another attempt since.
 	if !ok || was.code == rule.HeldByLostClaim || time.Since(was.latest) <= t.Kept {
 		return
 	}
-	// Holders look at processes, so the lock is not held. replace compares the attempt again.
+	// Holders look at processes, so they are called without the lock. replace then checks that the attempt has not changed.
 	if was.isTaint() && t.Holders != nil && t.Holders.Blocks(a) {
 		t.replace(a, was, attempt{was.code, was.times, time.Now(), t.putOff(a, was.end)})
 		return
@@ -119,7 +122,7 @@ func (t *Attempts) attempt(a pci.Address) (attempt, bool) {
 	return was, ok
 }
 
-// replace replaces an attempt by another one, or by none, unless it has changed.
+// replace replaces the attempt was by now, or deletes it if now is zero. It does nothing if the attempt has changed.
 func (t *Attempts) replace(a pci.Address, was, now attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,7 +135,7 @@ func (t *Attempts) replace(a pci.Address, was, now attempt) {
 	}
 }
 
-// Succeeded notes that a claim for the functions is prepared.
+// Succeeded records that a claim for the functions is prepared.
 func (t *Attempts) Succeeded(addrs []pci.Address) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,16 +160,16 @@ func (t *Attempts) Failing() map[pci.Address]rule.Code {
 	return standing
 }
 
-// failure has the functions that an attempt failed with; none if the judgment on devices sees the reason, too.
+// failure holds the functions with which an attempt failed; none if the judgment on devices sees the reason too.
 type failure struct {
 	addrs []pci.Address
 	code  rule.Code
-	// again says that the next claim of the functions fails alike, whatever ends meanwhile.
+	// again is set if the next claim of the functions would fail for the same reason in any case. The functions are then tainted at once.
 	again bool
 }
 
 // onlySeenByPrepare returns the functions of an error whose reason the judgment on devices can't see. A missing CNI plugin of an address
-// pool is not such a reason: a class names the pool, and claims of other classes can use the same VF.
+// pool is not such a reason: a class names the pool, and claims of other classes can still use the VF.
 func onlySeenByPrepare(err error) failure {
 	if held, ok := errors.AsType[*effects.InUseError](err); ok {
 		return failure{addrs: []pci.Address{held.Address}, code: rule.InUse}
@@ -193,7 +196,8 @@ func onlySeenByPrepare(err error) failure {
 	return failure{}
 }
 
-// activated returns the functions of a device, by its name, that an activation can be for: all but the NICs that are published with a GPU.
+// activated returns those functions of the named device that an activation can be for: all but the NICs that are published together with a
+// GPU.
 func activated(name string) (addrs []pci.Address) {
 	parts, err := device.ParseParts(name)
 	if err != nil {

@@ -44,8 +44,8 @@ func (p *Publisher) describe(ctx context.Context, snap *device.Snapshot) (*publi
 	return n, err
 }
 
-// addLost adds the functions of claims that lost them at the API server, and have them still on the node. The scheduler takes them for
-// free.
+// addLost adds the functions of claims that lost them at the API server but still have them on the node. The scheduler believes that these
+// functions are free.
 func (p *Publisher) addLost(known *plan.Node, records []*journal.Record) {
 	lost := p.config.Node.Lost()
 	for _, rec := range records {
@@ -87,7 +87,7 @@ func (p *Publisher) drain(n *publish.Node) {
 		for i := range d.Functions {
 			a := d.Functions[i].Address
 			h := n.Health[a]
-			// Two drains can share a function. The one that is not done decides: the function is still in use.
+			// Two drains may share a function. An unfinished drain wins, because the function is still in use.
 			if state := DrainState(&d); h.Drained == "" || state == rule.Draining {
 				h.Drained = state
 			}
@@ -106,7 +106,7 @@ func (p *Publisher) audit(n *publish.Node, addrs []pci.Address) {
 	}
 }
 
-// enter adds the devices of records that have any, and returns their functions.
+// enter adds the devices that records hold, and returns their functions.
 func (p *Publisher) enter(n *publish.Node, records []*journal.Record) []pci.Address {
 	var addrs []pci.Address
 	for _, rec := range records {
@@ -131,7 +131,7 @@ func DrainState(d *maintain.Draining) rule.Code {
 	return rule.Draining
 }
 
-// DrainStates returns the functions that are drained, and how far. Two drains may share functions.
+// DrainStates returns the state of the drain of each drained function. If drains share a function, the first drain counts.
 func DrainStates(drains []maintain.Draining) map[pci.Address]rule.Code {
 	states := map[pci.Address]rule.Code{}
 	for i := range drains {

@@ -51,7 +51,7 @@ func (h *Health) Refuse(why *plan.NotReady) {
 	}
 }
 
-// Published notes that the devices were published.
+// Published records that the devices were published.
 func (h *Health) Published() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

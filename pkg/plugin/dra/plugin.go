@@ -34,13 +34,13 @@ type Claims interface {
 	Refused(ctx context.Context, req *claim.Request, cause error) error
 }
 
-// Losses notes, by UID, why the devices that are prepared for a claim are not its own at the API server, so that no sandbox and no new
-// claim gets them. The reason is empty if they are its own, or if nothing is prepared.
+// Losses records, by claim UID, why the devices that are prepared for a claim are not allocated to it at the API server, so that no sandbox
+// and no new claim gets them. The reason is empty if the devices are allocated to the claim, or if none are prepared.
 type Losses interface {
 	Note(uid, why string)
 }
 
-// Waker wakes what publishes devices and what keeps them warm, because they may have changed. Wake must not block.
+// Waker wakes the publisher of devices and the loop that keeps devices warm, because devices may have changed. Wake must not block.
 type Waker interface {
 	Wake()
 }
@@ -54,7 +54,7 @@ type Admission interface {
 	Admit(ctx context.Context, req *claim.Request) error
 }
 
-// Exclusion keeps GPUs from VMs that containers have by another DRA driver; [Twins] implements it.
+// Exclusion keeps a GPU from VMs while a container has it by another DRA driver; [Twins] implements it.
 type Exclusion interface {
 	Reserved(ctx context.Context, c *resourceapi.ResourceClaim, req *claim.Request) error
 	Free(ctx context.Context, req *claim.Request) error
@@ -69,14 +69,14 @@ type PluginConfig struct {
 	Tenants *Tenants
 	// Twins, which may be nil, looks after shared devices.
 	Twins Exclusion
-	// Publisher has the devices' attributes, and writes a slice again that could not be written. It is nil for a plugin that
-	// prepares no claims.
+	// Publisher provides the devices' attributes, and writes a slice again that could not be written. It is nil for a plugin that prepares
+	// no claims.
 	Publisher *Publisher
 	Health    *Health
 	Reporter  *Reporter
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
-	// Losses, which may be nil, gets each claim whose allocated devices are prepared.
+	// Losses, which may be nil, is told that a claim's devices are allocated to it, after each successful Prepare.
 	Losses Losses
 	// Attempts, which may be nil, notes the result of each Prepare.
 	Attempts *Attempts
@@ -156,7 +156,7 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*jo
 		return nil, d.refused(ctx, req, err)
 	}
 	rec, err := d.config.Claims.Prepare(ctx, req)
-	// A claim of the other driver can have been allocated while the devices were bound.
+	// A claim of the other driver may have been allocated the GPU while the devices were bound.
 	if err == nil && d.config.Twins != nil {
 		if err := d.config.Twins.Free(ctx, req); err != nil {
 			return nil, d.refused(ctx, req, errors.Join(err, d.takeBack(ctx, req)))
@@ -172,8 +172,8 @@ func (d *Plugin) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (*jo
 	return rec, err
 }
 
-// answer returns the kubelet's answer for one claim, and logs and reports the result once. The claim is already prepared for
-// the holders.
+// answer returns the kubelet's answer for one claim, and logs and reports the result once. holders are the pods for which the claim is
+// already prepared.
 func (d *Plugin) answer(
 	ctx context.Context, c *resourceapi.ResourceClaim, took time.Duration, rec *journal.Record, err error, holders []claim.Pod,
 ) kubeletplugin.PrepareResult {
@@ -206,7 +206,7 @@ func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	if err != nil {
 		return fmt.Errorf("look at claim %s: %w", ref, err)
 	}
-	// Names are used again. Only the UID tells whether this is the claim that was prepared.
+	// A later claim may have the same name. Only the UID shows whether this is the claim that was prepared.
 	if string(c.UID) != ref.UID {
 		return fmt.Errorf("claim %s was replaced by one of its name (%s)", ref, c.UID)
 	}
@@ -275,12 +275,11 @@ func (d *Plugin) Release(ctx context.Context, ref plan.Ref, check func(context.C
 	}, check)
 }
 
-// HandleError handles errors in the background. The helper retries the publishing of slices; a gRPC server that failed ends the
-// plugin.
+// HandleError handles errors of the helper's background work. The helper itself retries the publishing of slices. If a gRPC server failed,
+// the plugin ends.
 func (d *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	d.config.Log.ErrorContext(ctx, "background error", slog.String("what", msg), slog.Any("err", err))
-	// An API server whose feature gates are off drops fields, such as counters and taints, without which devices must not be on
-	// offer.
+	// An API server whose feature gates are off drops fields such as counters and taints. Devices must not be offered without these fields.
 	if dropped := droppedFields(err); dropped != nil {
 		d.config.Health.Withdraw(dropped)
 		d.config.Changes.Wake()

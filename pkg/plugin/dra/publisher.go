@@ -40,16 +40,16 @@ type PublisherConfig struct {
 	Metrics  *metrics.Metrics
 	// Attempts, which may be nil, has the functions that failed attempts taint.
 	Attempts *Attempts
-	// Cluster, which may be nil, has the devices in the node's slices and claims. Nothing is published until it has named those in
-	// slices once. Without it, and while it does not answer, no device that was on offer leaves its slice.
+	// Cluster, which may be nil, knows the devices in the node's slices and claims. Nothing is published until it has once returned the
+	// devices in slices. Without it, or while it does not answer, devices that were on offer stay in their slices.
 	Cluster Cluster
-	// Spread is the longest pause before the first request, [StartSpread] in the plugin. The pause is at random. Changes,
-	// which is required with it, is woken after the pause, for another Publish.
+	// Spread is the longest pause before the first request, [StartSpread] in the plugin. The pause is random. Changes is required with
+	// Spread. It is woken after the pause, for another Publish.
 	Spread  time.Duration
 	Changes Waker
 }
 
-// PublishedNode is what decides over the devices of a node, besides the snapshot and the journal. It is asked for each Publish.
+// PublishedNode provides the facts about a node's devices that are in neither the snapshot nor the journal. Each Publish asks it again.
 type PublishedNode interface {
 	// PlanNode returns the node that Prepare plans with ([prepare.Preparer.PlanNode]), on which devices are judged.
 	PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error)
@@ -74,8 +74,8 @@ type Cluster interface {
 	MayListClaims(ctx context.Context) (bool, error)
 }
 
-// StartSpread lets a thousand plugins that start together load an API server as evenly as their writes allow. It is short compared to a node's boot,
-// and claims do not wait for it.
+// StartSpread spreads the first requests of plugins that start together, so that a thousand of them load an API server as evenly as their
+// writes allow. It is short compared to a node's boot, and claims do not wait for it.
 const StartSpread = 10 * time.Second
 
 // Publisher makes ResourceSlices from snapshots and records, and publishes them when they change.
@@ -94,9 +94,9 @@ type Publisher struct {
 	mu    sync.Mutex                                                           // guards known, unwritten and retry
 	known map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute // by device name
 
-	// unwritten holds the facts that decided over the latest Publish and are in no file of the node.
+	// unwritten are the facts that the latest Publish used and that no file of the node contains.
 	unwritten unwritten
-	// retry says that a slice of the last pools could not be written.
+	// retry is set if a slice of the last pools could not be written.
 	retry bool
 }
 
@@ -105,10 +105,10 @@ func NewPublisher(c PublisherConfig) *Publisher {
 	return &Publisher{config: c, withdrawals: newWithdrawals()}
 }
 
-// Publish publishes the node by the snapshot and the journal, if something changed. After an error the next call tries again.
-// Once the health is withdrawn it publishes a pool without devices, because without any slice the old ones would stay. If it is
-// unknown what Prepare refuses, it taints all devices, and the error says why. During the pause before the first request
-// it asks and writes nothing.
+// Publish publishes the node by the snapshot and the journal, if something changed. After an error the next call tries again. Once the
+// health is withdrawn, it publishes a pool without devices, because without any slice the old slices would stay. If it is unknown what
+// Prepare refuses, it taints all devices, and returns an error with the reason. During the pause before the first request it makes no
+// request.
 func (p *Publisher) Publish(ctx context.Context, s Slices, snap *device.Snapshot) error {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
@@ -147,8 +147,8 @@ func (p *Publisher) Publish(ctx context.Context, s Slices, snap *device.Snapshot
 	return unknown
 }
 
-// Retry makes the next Publish write again, because the helper could not write a slice. Its own pauses grow to 17 minutes,
-// which is too long for a taint when the API server is back.
+// Retry makes the next Publish write the slices again, because the helper could not write one. The helper's own pauses grow to 17 minutes,
+// which is too long for a taint once the API server is back.
 func (p *Publisher) Retry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +192,7 @@ func (p *Publisher) learn(pools map[string]publish.Pool) {
 	p.known = known
 }
 
-// unwritten holds the facts that taint functions and are in no file of the node.
+// unwritten holds the facts that taint functions and that no file of the node contains.
 type unwritten struct {
 	failing   map[pci.Address][]string
 	attempted map[pci.Address]rule.Code

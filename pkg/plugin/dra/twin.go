@@ -39,9 +39,9 @@ type PodLister interface {
 	List(context.Context, *podresourcesv1.ListPodResourcesRequest, ...grpc.CallOption) (*podresourcesv1.ListPodResourcesResponse, error)
 }
 
-// Twins keeps a VM from a GPU that a container has by another DRA driver. The controller and the scheduler prevent that both get
-// it; Twins doesn't rely on them: a pod can skip the scheduler, a condition outlives a reboot, and the scheduler's view can be old.
-// A claim is refused if it is unknown whether another driver's claim has its GPU.
+// Twins keeps a GPU from a VM while a container has it by another DRA driver. The controller and the scheduler prevent that both get the
+// GPU, but Twins doesn't rely on them: a pod can skip the scheduler, a condition outlives a reboot, and the scheduler's view may be old. If
+// it is unknown whether another driver's claim has the GPU, the claim is refused.
 type Twins struct {
 	// Node is the node's name.
 	Node   string
@@ -77,14 +77,15 @@ func (t *Twins) Reserved(ctx context.Context, c *resourceapi.ResourceClaim, req 
 	return nil
 }
 
-// isReserved reports whether a claim's status says so about one of its devices. The condition of a former allocation does not count.
+// isReserved reports whether a claim's status says that one of its devices is reserved for it. A condition from a former allocation does
+// not count.
 func isReserved(c *resourceapi.ResourceClaim, pool, name string) bool {
 	if c.Status.Allocation == nil {
 		return false
 	}
 	since := c.Status.Allocation.AllocationTimestamp
 	return slices.ContainsFunc(listConditions(c, pool, name), func(is metav1.Condition) bool {
-		// Both times are in whole seconds (metav1.Time), so an answer in the second of the allocation counts.
+		// Both times are in whole seconds (metav1.Time), so a condition from the second of the allocation counts.
 		return is.Type == v1alpha1.ConditionTwinReserved && is.Status == metav1.ConditionTrue &&
 			(since == nil || !is.LastTransitionTime.Before(since))
 	})
@@ -105,8 +106,8 @@ func (t *Twins) Free(ctx context.Context, req *claim.Request) error {
 	return nil
 }
 
-// shared returns the devices of a claim that are from the pool of shared ones. The plan refuses those that the node config does not
-// share any more, unless they are prepared.
+// shared returns the devices of a claim that come from this node's pool of shared devices. It leaves out devices that the node config does
+// not share any more: the plan refuses them, unless they are prepared.
 func (t *Twins) shared(ctx context.Context, req *claim.Request) ([]sharedDevice, error) {
 	var all []sharedDevice
 	for i := range req.Devices {
@@ -125,14 +126,15 @@ func (t *Twins) shared(ctx context.Context, req *claim.Request) ([]sharedDevice,
 	return all, nil
 }
 
-// free is Free of one device. It reads the slices first: a device that is published later is unknown in the list of claims.
+// free is [Twins.Free] for one device. It reads the slices before the claims, so that a device that is published in between counts as
+// unknown.
 func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) error {
 	known, err := t.published(ctx, d.driver)
 	if err != nil {
 		return fmt.Errorf("claim %s/%s: look for the devices of driver %s: %w", req.Namespace, req.Name, d.driver, err)
 	}
 	isTwin := func(name publish.Allocated) bool {
-		// A device that is in no slice now can be this GPU: its pool may be in the middle of an update.
+		// A device that is in no slice now may be this GPU, because its pool may be in the middle of an update.
 		addresses, published := known[name]
 		return !published || slices.Contains(addresses, d.device.Address.String())
 	}
@@ -153,14 +155,14 @@ func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) er
 	return nil
 }
 
-// inUse refuses a claim. It does not name the claim that has the GPU, which may be another tenant's.
+// inUse refuses a claim. The refusal does not name the claim that has the GPU, which may belong to another tenant.
 func inUse(req *claim.Request, d sharedDevice, what string) error {
 	return refuse(req, rule.TwinInUse, fmt.Sprintf("GPU %s is shared with driver %s, and %s", d.device.Address, d.driver, what),
 		"delete the pod and create it again, so that the scheduler allocates another GPU, or waits for this one")
 }
 
-// published returns the devices that a driver publishes on this node, with the PCI addresses in its slices. While a pool is
-// rewritten, a device can have two.
+// published returns the devices that a driver publishes on this node, each with the PCI addresses that its slices name. While a pool is
+// rewritten, a device may have two addresses.
 func (t *Twins) published(ctx context.Context, driver string) (map[publish.Allocated][]string, error) {
 	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: driver, resourceapi.ResourceSliceSelectorNodeName: t.Node}
 	var list *resourceapi.ResourceSliceList
@@ -203,8 +205,8 @@ func (t *Twins) claims(ctx context.Context) ([]resourceapi.ResourceClaim, error)
 	return slices.DeleteFunc(list.Items, func(c resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil }), nil
 }
 
-// claimed returns a twin that is allocated to a claim, to this one as well as to others; nil if there is none. A claim with adminAccess
-// allocates nothing: a monitor has each GPU, and would keep them all from VMs.
+// claimed returns a twin that is allocated to any claim, including the claim in question; nil if there is none. A claim with adminAccess
+// does not count: a monitoring claim has all GPUs, and would keep them all from VMs.
 func (t *Twins) claimed(claims []resourceapi.ResourceClaim, driver string, isTwin func(publish.Allocated) bool) *publish.Allocated {
 	for i := range claims {
 		c := &claims[i]
@@ -225,13 +227,14 @@ func isMonitor(r *resourceapi.DeviceRequestAllocationResult) bool {
 	return r.AdminAccess != nil && *r.AdminAccess
 }
 
-// monitor is a device that a claim has with adminAccess. The kubelet names claim and device, and doesn't say how it has it.
+// monitor is a device that a claim has with adminAccess. The kubelet names the claim and the device, but not whether the claim has
+// adminAccess.
 type monitor struct {
 	namespace, claim, driver string
 	device                   publish.Allocated
 }
 
-// monitored returns the devices that claims have with adminAccess, and not otherwise too.
+// monitored returns for each device of a claim whether the claim has it with adminAccess only.
 func monitored(claims []resourceapi.ResourceClaim) map[monitor]bool {
 	all := map[monitor]bool{}
 	for i := range claims {
@@ -246,14 +249,15 @@ func monitored(claims []resourceapi.ResourceClaim) map[monitor]bool {
 	return all
 }
 
-// canBeHere reports whether an allocation's devices can be this node's. It goes by the node's name alone: labels can change.
+// canBeHere reports whether the devices of an allocation may be on this node. It considers only the node's name in the selector, because
+// labels can change.
 func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
 	if s == nil {
 		return true
 	}
 	byName := &corev1.NodeSelector{}
 	for _, term := range s.NodeSelectorTerms {
-		// Such a term selects by labels, which can match any node.
+		// A term without matchFields selects by labels only, and may match any node.
 		if len(term.MatchFields) == 0 {
 			return true
 		}
@@ -263,8 +267,8 @@ func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
 	return err != nil || selector.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}})
 }
 
-// used returns a twin that a pod on this node has, and not as a monitor; nil if there is none. A claim can be deallocated by force while its
-// container runs. A device that a monitor's process has open is refused when it is bound: Prepare names the process.
+// used returns a twin that a pod on this node has, other than by adminAccess; nil if there is none. It finds containers whose claim was
+// deallocated by force. If a monitor's process has the device open, Prepare refuses to bind it, and names the process.
 func (t *Twins) used(ctx context.Context, driver string, isTwin func(publish.Allocated) bool, monitors map[monitor]bool) (*publish.Allocated, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsLimit, errors.New("no answer in time"))
 	defer cancel()
