@@ -33,7 +33,7 @@ func (d *Plugin) admit(ctx context.Context, c *resourceapi.ResourceClaim, req *c
 	}
 	err := d.config.Twins.Free(ctx, req)
 	if refused, ok := errors.AsType[*rule.RefusedError](err); ok && refused.Has(rule.TwinInUse) {
-		return errors.Join(err, d.takeBack(ctx, req)) // a crash may have come after the devices were bound
+		return errors.Join(err, d.takeBack(ctx, req)) // an earlier call may have crashed after it bound the devices
 	}
 	return err
 }
@@ -51,10 +51,11 @@ func (d *Plugin) refused(ctx context.Context, req *claim.Request, cause error) e
 	return cause
 }
 
-// takeBackLimit bounds the undo after another driver's claim came first. It can be longer than the kubelet waits.
+// takeBackLimit bounds the undo of a Prepare after another driver's claim got the GPU first. The undo may take longer than the kubelet
+// waits.
 const takeBackLimit = 30 * time.Second
 
-// takeBack unprepares a claim that must not have its devices. A VM that has them keeps them, and the error says so.
+// takeBack unprepares a claim that must not have its devices. If a VM has the devices, it keeps them, and the error says so.
 func (d *Plugin) takeBack(ctx context.Context, req *claim.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackLimit)
 	defer cancel()

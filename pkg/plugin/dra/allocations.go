@@ -50,8 +50,8 @@ func (e *WithdrawnError) Error() string {
 // can be old.
 const FromCache = "0"
 
-// SeenLost is [Allocations.Lost] for looks that are repeated: as long as the API server's watch cache has the claim with
-// its devices, it does not read etcd. It can miss a loss of the last seconds.
+// SeenLost is like [Allocations.Lost], for looks that are repeated. As long as the API server's watch cache has the claim with its devices,
+// it does not read etcd, so it may miss a loss of the last seconds.
 func (a *Allocations) SeenLost(ctx context.Context, rec *journal.Record) (why string, err error) {
 	if why, err = a.lost(ctx, rec, FromCache); err != nil || why != "" {
 		// The watch cache can lag behind etcd. Taking a device from a claim needs a consistent read.
@@ -60,13 +60,13 @@ func (a *Allocations) SeenLost(ctx context.Context, rec *journal.Record) (why st
 	return "", nil
 }
 
-// Lost returns why a record's claim no longer has its devices; empty if it has them. It returns an error if that is
-// unknown, for example after the 404 of a server that does not serve resource.k8s.io/v1.
+// Lost returns why a record's claim no longer has its devices; empty if it still has them. It returns an error if that is unknown, for
+// example after the 404 of a server that does not serve resource.k8s.io/v1.
 func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string, err error) {
 	return a.lost(ctx, rec, "")
 }
 
-// lost is Lost of a resourceVersion.
+// lost is [Allocations.Lost] with the resourceVersion of the read.
 func (a *Allocations) lost(ctx context.Context, rec *journal.Record, version string) (why string, err error) {
 	ref := rec.Plan.Claim
 	c, err := a.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{ResourceVersion: version})
@@ -92,7 +92,8 @@ func (a *Allocations) lost(ctx context.Context, rec *journal.Record, version str
 	return "", nil
 }
 
-// isElsewhere reports whether a device is in another node's pool, as in records of versions that did not compare pools.
+// isElsewhere reports whether a device is in a pool of another node. Earlier versions did not compare pools, and their records may have
+// such devices.
 func (a *Allocations) isElsewhere(d claim.Device) bool { return !device.IsNodesPool(a.Node, d.Pool) }
 
 const claimGone = "its ResourceClaim no longer exists"
@@ -126,8 +127,8 @@ func (a *Allocations) Confirm(ctx context.Context, uid string) error {
 // ErrAllocatedAgain says that the prepared devices are allocated to a claim again.
 var ErrAllocatedAgain = errors.New("it is allocated to these devices again")
 
-// isGone reports whether the API server says that the object does not exist. The 404 of a server without resource.k8s.io/v1 does not
-// say so.
+// isGone reports whether the API server says that the object does not exist. The 404 of a server that does not serve resource.k8s.io/v1
+// does not say that.
 func isGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

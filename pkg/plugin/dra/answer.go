@@ -24,8 +24,8 @@ func (d *Plugin) device(p *plan.Plan, parts []plan.Device) kubeletplugin.Device 
 	return out
 }
 
-// attrSanitized is the guest's attribute of a device that was sanitized before the claim. It is not published: the scheduler
-// knows by the taint which devices are not.
+// attrSanitized is an attribute for the guest, of a device that was sanitized before the claim. It is not published in slices: a taint
+// tells the scheduler which devices are not sanitized.
 const attrSanitized = v1alpha1.DriverName + "/sanitized"
 
 // addSanitized adds to the metadata for the guest how the device was sanitized.

@@ -25,9 +25,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Gate admits the pods that may have devices: one pod for each claim, under a RuntimeClass whose handler starts a VM, with
-// DeviceClasses that are granted to its namespace. It holds without admission policies too: nothing is prepared before the gate
-// admits the claim.
+// Gate admits the pods that may have devices: one pod for each claim, under a RuntimeClass whose handler starts a VM, with DeviceClasses
+// that are granted to the pod's namespace. It does not depend on admission policies: nothing is prepared before the gate admits the claim.
 type Gate struct {
 	Client kubernetes.Interface
 	// NodeName is the node's name.
@@ -79,7 +78,7 @@ func (g *Gate) consumer(req *claim.Request) (claim.Pod, error) {
 // pod returns the pod that has the claim reserved, and is bound to this node.
 func (g *Gate) pod(ctx context.Context, req *claim.Request, want claim.Pod) (*corev1.Pod, error) {
 	var pod *corev1.Pod
-	// The pod is read from the API server: a cache may not have the pod yet that the kubelet starts.
+	// The pod is read from the API server: a cache may not yet have the pod that the kubelet starts.
 	err := insist(ctx, func(ctx context.Context) (err error) {
 		pod, err = g.Client.CoreV1().Pods(req.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 		return err
@@ -147,8 +146,8 @@ func (g *Gate) handler(ctx context.Context, req *claim.Request, class string) (s
 	return handler, nil
 }
 
-// askAgain returns the pauses before the API server is asked again: from half a second to five, each up to a half
-// longer, because the claims of all nodes wait for it.
+// askAgain returns the pauses before the API server is asked again. They grow from half a second to five seconds, and each is up to a half
+// longer at random, because the claims of all nodes wait for the API server.
 func askAgain() wait.DelayFunc {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}.DelayFunc()
 }
@@ -161,7 +160,7 @@ func insist(ctx context.Context, call func(context.Context) error) error {
 		return last == nil || !transient(last), nil
 	})
 	if err != nil {
-		// Until fails only because ctx ends. The last answer says what was wrong until then.
+		// Until fails only if ctx ends. The error of the last call says what was wrong until then.
 		return errors.Join(context.Cause(ctx), last)
 	}
 	return last
@@ -238,8 +237,8 @@ func asksForLabels(s *corev1.NodeSelector) bool {
 // allocateAgain is the fix for an allocation that no longer matches its DeviceClass.
 const allocateAgain = "delete the pod, and the claim if no template made it, and create them again"
 
-// admitClasses admits a claim whose DeviceClasses are granted to its namespace. Only a class may have parameters that weaken
-// isolation, and a claim that names it gets them.
+// admitClasses admits a claim if all its DeviceClasses are granted to its namespace. Only a class may have parameters that weaken
+// isolation, and a claim that names the class gets these parameters.
 func (g *Gate) admitClasses(ctx context.Context, req *claim.Request) error {
 	classes := map[string]*resourceapi.DeviceClass{}
 	for i := range req.Devices {
@@ -280,7 +279,7 @@ func (g *Gate) class(ctx context.Context, req *claim.Request, d *claim.Device) (
 	return class, nil
 }
 
-// admitClass compares one device with its DeviceClass, which can have changed after the scheduler copied its parameters.
+// admitClass compares one device with its DeviceClass, which may have changed since the scheduler copied the class's parameters.
 func (g *Gate) admitClass(req *claim.Request, d *claim.Device, class *resourceapi.DeviceClass) error {
 	// The annotation can have changed since the scheduler decided.
 	if !v1alpha1.Grants(class.Annotations, req.Namespace) {

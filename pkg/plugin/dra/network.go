@@ -82,11 +82,11 @@ type vfLink struct {
 	message string
 }
 
-// isLost reports whether the VF has no link, and its claim wants one.
+// isLost reports whether the VF has no link although its claim wants one.
 func (l *vfLink) isLost() bool { return l.reason == rule.PFDown || l.reason == rule.PFNoCarrier }
 
-// links returns the links of a record's VFs, by address. It leaves out a VF without a MAC address: it is no NIC, or its PF's
-// interface does not show its link, as with InfiniBand.
+// links returns the links of a record's VFs, by address. It leaves out VFs without a MAC address: such a VF is no NIC, or the interface of
+// its PF does not show its link, as with InfiniBand.
 func (u Uplink) links(ctx context.Context, rec *journal.Record) map[pci.Address]vfLink {
 	links := map[pci.Address]vfLink{}
 	if u == nil {
@@ -139,8 +139,8 @@ func linkWords(links map[pci.Address]vfLink) string {
 	return words.String()
 }
 
-// linkCondition returns the condition for the link of a device's VF; nil for a device without one. The time changes only with the
-// status.
+// linkCondition returns the condition for the link of a device's VF; nil if the device has no such VF. The condition's time changes only
+// with its status.
 func linkCondition(links map[pci.Address]vfLink, parts []plan.Device, before *metav1.Condition, since metav1.Time) *metaac.ConditionApplyConfiguration {
 	i := slices.IndexFunc(parts, func(d plan.Device) bool { return links[d.Address] != vfLink{} })
 	if i < 0 {

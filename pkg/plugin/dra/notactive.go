@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// NotActive reports a prepared claim whose partition is not active any more, in its status and by Events on the claim and its pods.
-// [StatusSync] reports that it is active again.
+// NotActive reports a prepared claim whose partition is no longer active, in the claim's status and by Events on the claim and its pods.
+// Once the partition is active again, [StatusSync] reports that.
 func (r *Reporter) NotActive(ctx context.Context, rec *journal.Record, attributes Attributes, cause error) {
 	c := rec.Plan.Claim
 	named := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: types.UID(c.UID)}}

@@ -25,12 +25,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Outbox records Events that can't be made again later: the claim, and the anchor in its Event, can be gone when the API server is back.
-// It retries until the API server accepts them, in order, and keeps them in a file for the next instance. It implements [Recorder] and
-// is safe for concurrent use.
+// Outbox records Events that can't be recorded again later: the claim, and the anchor in its Event, may be gone when the API server answers
+// again. It sends the Events in order, retries until the API server accepts them, and keeps them in a file for the next instance. It
+// implements [Recorder] and is safe for concurrent use.
 type Outbox struct {
 	client kubernetes.Interface
-	// instance is the reporting instance, path the file.
+	// instance is the reporting instance of the Events, and path the path of the file.
 	instance, path string
 	log            *slog.Logger
 	wake           chan struct{}
@@ -43,10 +43,10 @@ type Outbox struct {
 }
 
 const (
-	// outboxRoom bounds the waiting events. The oldest are dropped.
+	// outboxRoom bounds the number of waiting events. Beyond it the oldest events are dropped.
 	outboxRoom = 1000
-	// outboxPause is the shortest pause before the next attempt. The longest is twice that: all nodes lose the API server
-	// at the same time.
+	// outboxPause is the shortest pause before the next attempt. The longest is twice as long: the pause is random, because all nodes lose
+	// the API server at the same time.
 	outboxPause = 30 * time.Second
 	// outboxLimit bounds one request.
 	outboxLimit = 10 * time.Second
@@ -59,7 +59,7 @@ func NewOutbox(client kubernetes.Interface, node, path string, log *slog.Logger)
 
 // Event implements [Recorder].
 func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string) {
-	name := shorten(regarding.Name, 200) + "." + rand.String(16) // a retry has the same name, which the API server knows
+	name := shorten(regarding.Name, 200) + "." + rand.String(16) // a retry uses the same name, so that the API server detects a duplicate
 	o.mu.Lock()
 	o.waiting = append(o.waiting, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: regarding.Namespace, Name: name},
@@ -126,7 +126,7 @@ func (o *Outbox) send(ctx context.Context) error {
 	}
 }
 
-// create sends one event. After an error it must be sent again.
+// create sends one event. If it returns an error, the event must be sent again.
 func (o *Outbox) create(ctx context.Context, e *eventsv1.Event) error {
 	limited, cancel := context.WithTimeout(ctx, outboxLimit)
 	defer cancel()
@@ -177,7 +177,7 @@ func (o *Outbox) save(ctx context.Context) {
 	if empty {
 		text = ""
 	}
-	// The lock is not held from here on: whoever adds an event must not wait for the disk.
+	// From here on the lock is not held: callers that add events must not wait for the disk.
 	if err != nil || text == o.saved {
 		return
 	}

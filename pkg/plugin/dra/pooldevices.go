@@ -50,8 +50,9 @@ func resources(pools map[string]publish.Pool) resourceslice.DriverResources {
 	return out
 }
 
-// ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: a claim that has
-// it keeps it. So does a device whose pool gets another name, and one that must be sanitized after the claim that has it.
+// ailments returns the taints that make a device unhealthy. A drained device stays healthy, like a cordoned node: the claim that has it
+// keeps it. The same holds for a device that must be sanitized after its claim, for a device in an exclusive domain of a tenant, and for a
+// device that is only withdrawn because it gets another name or pool.
 func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
 		switch t.Key {
@@ -62,7 +63,7 @@ func ailments(d *resourceapi.Device) []resourceapi.DeviceTaint {
 	})
 }
 
-// newHealth returns the devices' health for the kubelet: a tainted device is unhealthy, unless it is drained.
+// newHealth returns the devices' health for the kubelet. A device is unhealthy if it has a taint that [ailments] returns.
 func newHealth(pools map[string]publish.Pool) []kubeletplugin.DeviceHealth {
 	var all []kubeletplugin.DeviceHealth
 	for _, d := range devices(pools) {
@@ -100,8 +101,8 @@ func counted(pools map[string]publish.Pool) []metrics.Device {
 	return all
 }
 
-// gpus returns the published GPUs by address. claimed are the devices that claims have. A GPU can be in several devices, by itself, with a
-// VF and with other GPUs: it is claimed if one of them is, and tainted if all of them are.
+// gpus returns the published GPUs by address. claimed are the devices that claims have. A GPU may be in several devices: by itself, with a
+// VF, and with other GPUs. It counts as claimed if one of these devices is claimed, and as tainted if all of them are tainted.
 func gpus(pools map[string]publish.Pool, claimed []publish.Allocated) map[pci.Address]metrics.GPU {
 	all := map[pci.Address]metrics.GPU{}
 	for _, d := range devices(pools) {
@@ -123,7 +124,7 @@ func gpus(pools map[string]publish.Pool, claimed []publish.Allocated) map[pci.Ad
 	return all
 }
 
-// model is the device's model, or its vendor and device ID.
+// model returns the device's model, or else its vendor and device ID.
 func model(d *resourceapi.Device) string {
 	text := func(name resourceapi.QualifiedName) string {
 		if a := d.Attributes[name].StringValue; a != nil {

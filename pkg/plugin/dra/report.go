@@ -37,8 +37,8 @@ const (
 	conditionIsolated = "Isolated"
 	// conditionSanitized: a sanitizing stage wiped and measured the device before the claim, and no tenant had it since.
 	conditionSanitized = "Sanitized"
-	// ConditionReset: the device is reset, and its registers are compared, before another tenant gets it. While it is true,
-	// its reason says what is known of the device's memory.
+	// ConditionReset: the device is reset, and its registers are compared, before another tenant gets it. While the condition is true, its
+	// reason says what is known of the device's memory.
 	conditionReset = "Reset"
 	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.
 	ConditionLinkUp = "LinkUp"
@@ -46,11 +46,11 @@ const (
 
 // DeviceData is status.devices[].data of a claim, as JSON.
 type DeviceData struct {
-	// Address is the function's ("0000:3b:00.0"), of a pair the GPU's. IOMMUGroup is its group in this boot of the node.
+	// Address is the address of the function ("0000:3b:00.0"), or of a pair's GPU. IOMMUGroup is its IOMMU group in this boot of the node.
 	Address    string `json:"address"`
 	IOMMUGroup int    `json:"iommuGroup"`
 	VFIODriver string `json:"vfioDriver"`
-	// Functions are the functions that the VM gets: the device first, a pair's VF last. Companions can stay on the node, bound.
+	// Functions are the functions that the VM gets: the device first, a pair's VF last. Companions may stay on the node, bound to VFIO.
 	Functions []string `json:"functions"`
 	// Representor is the node's interface for a VF whose PF is in switchdev mode.
 	Representor string `json:"representor,omitempty"`
@@ -73,7 +73,7 @@ type report struct {
 // preparedReport returns the report on a prepared claim, with the links of its VFs.
 func preparedReport(c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes, links map[pci.Address]vfLink, anchor string) *report {
 	r := &report{claim: c}
-	// The record's time is better than now: a report that is repeated then changes nothing.
+	// The time of the record is better than the current time: a repeated report then changes nothing.
 	since := metav1.Now()
 	if t, err := time.Parse(time.RFC3339, rec.Since); err == nil {
 		since = metav1.NewTime(t)
@@ -135,7 +135,7 @@ func sanitizedCondition(parts []plan.Device, since metav1.Time) *metaac.Conditio
 			words = append(words, fmt.Sprintf("%s by %s", parts[i].Name, s))
 		}
 	}
-	// A pair is sanitized only if both of its functions were.
+	// A pair counts as sanitized only if both of its functions were sanitized.
 	if len(words) < len(parts) {
 		return nil
 	}
@@ -172,7 +172,7 @@ func resetCondition(pl *plan.Plan, parts []plan.Device, since metav1.Time) *meta
 	return condition(conditionReset, metav1.ConditionTrue, rule.MemoryNotChecked, message, since)
 }
 
-// readyWords returns how a device's parts are ready.
+// readyWords describes in which way a device's parts are ready.
 func readyWords(parts []plan.Device) string {
 	const text = "bound to its VFIO driver, CDI spec written"
 	if slices.ContainsFunc(parts, func(d plan.Device) bool { return d.Attachment == v1alpha1.AttachPhysicalEndpoint }) {
@@ -220,7 +220,7 @@ func refusedReport(c *resourceapi.ResourceClaim, cause error) *report {
 	return r
 }
 
-// reservedPods returns the pods that have a claim reserved.
+// reservedPods returns the pods for which a claim is reserved.
 func reservedPods(c *resourceapi.ResourceClaim) []claim.Pod {
 	var pods []claim.Pod
 	for _, r := range c.Status.ReservedFor {
@@ -244,23 +244,24 @@ func assigned(rec *journal.Record) string {
 	return strings.Join(words, ", ")
 }
 
-// StatusSync restores the status of prepared claims after an outage of the API server or a restart of the plugin, by comparing
-// the journal with the claims. It also follows the links of their VFs. It is not safe for concurrent use.
+// StatusSync restores the status of prepared claims after an outage of the API server or a restart of the plugin, by comparing the journal
+// with the claims. It also keeps the links of VFs in the status up to date. It is not safe for concurrent use.
 type StatusSync struct {
 	Reporter   *Reporter
 	Records    journal.Lister
 	Attributes Attributes
-	// Lost, which may be nil, reports whether a prepared claim has no active partition: its status is left as it is then.
+	// Lost, which may be nil, reports whether a prepared claim has no active partition. StatusSync leaves the status of such a claim as it
+	// is.
 	Lost func(uid string) bool
 
-	// current are the claims whose status is correct, by UID, with the preparation and links that it shows.
+	// current maps the UIDs of claims with a correct status to the preparation and the links that the status shows.
 	current map[types.UID]string
 	// problem was logged last.
 	problem string
 }
 
-// Look reads the prepared claims whose status is not known to be correct, and reports those whose status is not. If the API
-// server does not answer, the next Look continues.
+// Look reads the prepared claims whose status may be wrong, and reports those whose status is wrong. If the API server does not answer, the
+// next Look continues.
 func (s *StatusSync) Look(ctx context.Context) {
 	records, _ := s.Records.List() // a metric counts unreadable records
 	told, away := map[types.UID]string{}, error(nil)
@@ -290,8 +291,9 @@ func (s *StatusSync) Look(ctx context.Context) {
 	s.log(ctx, away)
 }
 
-// check reads one claim, and reports it again if its status does not show that it is prepared, or not the links of its
-// VFs, or that it lost a partition which it has again. It skips a claim that does not exist, and keeps the status of a later refusal.
+// check reads one claim. It reports the claim again if its status does not show the preparation, or the links of its VFs, or if the status
+// shows the loss of a partition that the claim has again. check skips a claim that no longer exists, and keeps the status of a later
+// refusal.
 func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[pci.Address]vfLink) (right bool, err error) {
 	ref := rec.Plan.Claim
 	c, err := s.Reporter.config.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -321,7 +323,7 @@ func (s *StatusSync) log(ctx context.Context, err error) {
 	s.problem = problem
 }
 
-// showsPrepared reports whether a claim's status has a report on each of its devices since its preparation.
+// showsPrepared reports whether a claim's status has a report on each of its devices from after its preparation.
 func showsPrepared(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	since, err := time.Parse(time.RFC3339, rec.Since)
 	if err != nil {
@@ -346,7 +348,7 @@ func isReady(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	return true
 }
 
-// showsLost reports whether a claim's status says that a partition of it is not active.
+// showsLost reports whether a claim's status says that one of its partitions is not active.
 func showsLost(c *resourceapi.ResourceClaim, rec *journal.Record) bool {
 	return slices.ContainsFunc(rec.Plan.Allocated(), func(parts []plan.Device) bool {
 		ready := findReady(c, parts[0].Pool, parts[0].Published())

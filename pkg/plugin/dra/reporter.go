@@ -52,17 +52,17 @@ type ReporterConfig struct {
 	Client   kubernetes.Interface
 	Recorder Recorder
 	Log      *slog.Logger
-	// Final records how a claim ended, which no later look can report again; nil means Recorder.
+	// Final records how a claim ended. That can't be reported again later. If Final is nil, Recorder is used.
 	Final Recorder
-	// Ledger, which may be nil, has the latest signed checkpoint, which reports include.
+	// Ledger, which may be nil, provides the latest signed checkpoint, which reports include.
 	Ledger Ledger
 	// Uplink returns the interface of a PF, from which the links of its VFs are reported.
 	Uplink Uplink
 }
 
-// Reporter reports the state of claims to the cluster, by the conditions in status.devices and by Events on the
-// claim and its pod. It never blocks its caller, and its errors never fail a claim: it retries for a while what the
-// API server does not accept, then logs it. After that [StatusSync] restores the status of prepared claims.
+// Reporter reports the state of claims to the cluster, by the conditions in status.devices and by Events on the claim and its pod. It never
+// blocks its caller, and its errors never fail a claim. If the API server does not accept a report, Reporter retries for a while, and then
+// logs it. After that [StatusSync] restores the status of prepared claims.
 type Reporter struct {
 	config ReporterConfig
 
@@ -88,7 +88,7 @@ func NewReporter(c ReporterConfig) *Reporter {
 	}
 }
 
-// varied makes the delays of a rate limiter up to a half longer, because all nodes lose the API server at the same time.
+// varied lengthens the delays of a rate limiter by up to a half at random, because all nodes lose the API server at the same time.
 type varied struct {
 	workqueue.TypedRateLimiter[types.UID]
 }
@@ -163,9 +163,9 @@ func shorten(text string, limit int) string {
 	return text[:end] + more
 }
 
-// Refused reports a claim that was not prepared, and why. If the claim is already prepared for holders, its status keeps their
-// device, and they get no Event. If the claims of a namespace are refused in a loop, only some of the refusals get an Event,
-// and the next Event says how many did not.
+// Refused reports a claim that was not prepared, and why. If the claim is already prepared for holders, its status keeps their device, and
+// they get no Event. If the claims of a namespace are refused in a loop, only some refusals get an Event; the next Event says how many got
+// none.
 func (r *Reporter) Refused(c *resourceapi.ResourceClaim, cause error, holders []claim.Pod) {
 	rep := refusedReport(c, cause)
 	pods := reservedPods(c)
@@ -284,7 +284,7 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 	}
 	r.queue.Forget(uid)
 	r.mu.Lock()
-	// A newer report can have come during the write. The queue has its claim again, so it must stay.
+	// A newer report may have been queued during the write. The queue has its claim again, so the report must stay.
 	if r.latest[uid] == rep {
 		delete(r.latest, uid)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Tenants looks up the tenants of claims, which exclusive domains belong to.
+// Tenants looks up the tenants of claims. Exclusive domains belong to tenants.
 type Tenants struct {
 	// ConfigMaps are those of the namespace of kata-vfio-controller.
 	ConfigMaps typedcorev1.ConfigMapInterface
@@ -22,8 +22,9 @@ type Tenants struct {
 	Stages string
 }
 
-// Tenant returns the ID of the tenant of the claim's namespace, a [rule.RefusedError] if it has none yet, and another error if that is
-// unknown. It asks the API server at each call: an entry in a cache may be that of an earlier namespace with the same name.
+// Tenant returns the ID of the tenant of the claim's namespace. It returns a [rule.RefusedError] if the namespace has no tenant yet, and
+// another error if the tenant is unknown. It asks the API server at each call: an entry in a cache may belong to an earlier namespace with
+// the same name.
 func (t *Tenants) Tenant(ctx context.Context, req *claim.Request) (string, error) {
 	if t.Stages != "" && req.Namespace == t.Stages {
 		return "", nil
@@ -46,7 +47,7 @@ func (t *Tenants) Tenant(ctx context.Context, req *claim.Request) (string, error
 	return id, nil
 }
 
-// unknown refuses a claim without a tenant: a device in an exclusive domain must not go to nobody.
+// unknown refuses a claim without a tenant: a device in an exclusive domain must always belong to a tenant.
 func (t *Tenants) unknown(req *claim.Request, why string) error {
 	return refuse(req, rule.TenantUnknown, "the node has exclusive domains, and "+why,
 		"wait a moment: kata-vfio-controller registers each namespace; if it does not, see that it runs (chart value tenancy.enabled)")

@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// staleTime is how long a scheduler may act on slices in which a device had no taint yet. It chooses a device, and writes the
-	// allocation after a Permit plugin, which may wait for 15 minutes (the scheduler's limit for them), and after volumes are bound,
-	// which may take 10 (bindTimeoutSeconds by default). One minute is for its watch. An allocation that is written later, by a
-	// scheduler with other limits or a claim that tolerates the taint, can be of a device that has left its slice: Prepare refuses it.
+	// staleTime is how long a scheduler may act on slices in which a device had no taint yet. The scheduler chooses a device, and writes
+	// the allocation after a Permit plugin, which may wait for 15 minutes (the scheduler's limit for them), and after volumes are bound,
+	// which may take 10 (bindTimeoutSeconds by default). One more minute is for the scheduler's watch. A scheduler with other limits, or
+	// for a claim that tolerates the taint, may still allocate a device that has left its slice: Prepare refuses that device.
 	staleTime = 26 * time.Minute
-	// staleSpread is added at random, because each list of claims takes the API server as long as it has claims, and the nodes of a
-	// cluster get a new config together.
+	// staleSpread is the most that is added at random. Each list of claims costs the API server time in proportion to the number of claims,
+	// and all nodes of a cluster get a new config together.
 	staleSpread = 4 * time.Minute
-	// listAgain is the pause after a list that failed.
+	// listAgain is the pause after a failed list.
 	listAgain = 5 * time.Minute
 )
 
 const (
 	// listLimit bounds the request for the node's slices.
 	listLimit = 10 * time.Second
-	// claimsLimit bounds the requests for all claims, and claimsPage is how many one has.
+	// claimsLimit bounds the requests for all claims together, and claimsPage is how many claims one request returns.
 	claimsLimit = time.Minute
 	claimsPage  = 500
 )
@@ -51,7 +51,7 @@ type withdrawals struct {
 
 func newWithdrawals() *withdrawals { return &withdrawals{begin: time.Now()} }
 
-// in returns the moment after a pause.
+// in returns the moment that lies a pause after now.
 func (w *withdrawals) in(pause time.Duration) int64 {
 	return int64((time.Since(w.begin) + pause) / time.Second)
 }
@@ -63,7 +63,7 @@ func (w *withdrawals) locked(f func(*publish.Withdrawals)) {
 	f(&w.all)
 }
 
-// seed reads once the devices that an earlier instance published.
+// seed reads the devices that an earlier instance published. It does so until it has succeeded once.
 func (p *Publisher) seed(ctx context.Context) error {
 	if p.seeded || p.config.Cluster == nil {
 		return nil
@@ -84,17 +84,18 @@ func (p *Publisher) seed(ctx context.Context) error {
 	return nil
 }
 
-// Settle finds out what became of the devices that are no longer on offer, and returns those that no claim has and that the next Publish
-// leaves out. Without such devices it asks nothing. It reads the node's slices until they have the taint, and lists the claims
-// of the cluster once after [staleTime]. After an error, for example without the right to list claims, the devices stay. Call it
-// repeatedly, from one goroutine; it may run beside Publish.
+// Settle finds out which devices that are no longer offered no claim has. It returns these devices, which the next Publish leaves out.
+// Without devices that are no longer offered it makes no request. It reads the node's slices until they have the taint, and lists the
+// claims of the cluster once after [staleTime]. After an error, for example without the right to list claims, the devices stay. Call it
+// repeatedly, from one goroutine. It may run concurrently with Publish.
 func (p *Publisher) Settle(ctx context.Context) ([]publish.Allocated, error) {
 	var open, due publish.Question
 	p.withdrawals.locked(func(w *publish.Withdrawals) { open = w.Open(p.withdrawals.in(0)) })
 	if len(open) == 0 || p.config.Cluster == nil || p.config.Health.Withdrawn() != nil {
 		return nil, nil
 	}
-	// The lock is not held during requests. A Publish meanwhile can end a withdrawal, which its number in the question shows.
+	// The lock is not held during requests. A Publish in between may end a withdrawal; the withdrawal's number in the question then no
+	// longer matches.
 	listed, err := p.config.Cluster.Published(ctx)
 	if err != nil {
 		return nil, unsettled(open, err)
@@ -157,13 +158,13 @@ func (d ClusterDevices) Published(ctx context.Context) (map[publish.Allocated]pu
 	return all, nil
 }
 
-// Claimed implements [Cluster]: it lists the claims of the cluster. All pages are of one moment after the call. The plugin keeps no
-// claim and watches none: each watch would send every node all tenants' claims.
+// Claimed implements [Cluster]: it lists the claims of the cluster. All pages show one moment after the call. The plugin caches no claims
+// and watches none: each watch would send all tenants' claims to every node.
 func (d ClusterDevices) Claimed(ctx context.Context) (map[publish.Allocated]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimsLimit)
 	defer cancel()
 	all := map[publish.Allocated]bool{}
-	// Without a resourceVersion the first page is not from an old cache, and the others are of its version.
+	// Without a resourceVersion the first page is not from an old cache. The other pages have the version of the first.
 	for page := (metav1.ListOptions{Limit: claimsPage}); ; {
 		list, err := d.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, page)
 		if err != nil {
@@ -178,7 +179,7 @@ func (d ClusterDevices) Claimed(ctx context.Context) (map[publish.Allocated]bool
 	}
 }
 
-// MayListClaims implements [Cluster]. It asks for one claim.
+// MayListClaims implements [Cluster]. It tries to list one claim.
 func (d ClusterDevices) MayListClaims(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()

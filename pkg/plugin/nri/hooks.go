@@ -12,9 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/podres"
 )
 
-// hooks are the calls of the runtime. The runtime makes one call at a time for the whole node, and
-// disconnects a plugin that does not answer within two seconds. So hooks only look things up, and
-// the worker does what takes time.
+// hooks implements the calls of the runtime. The runtime makes one call at a time for the whole node, and disconnects a plugin that does
+// not answer within two seconds. So hooks only look things up, and the worker does the work that takes time.
 type hooks struct {
 	cfg  *Config
 	work *worker
@@ -60,7 +59,7 @@ func (h *hooks) StopPodSandbox(_ context.Context, pod *api.PodSandbox) (err erro
 	return nil
 }
 
-// RemovePodSandbox does the same, for a sandbox whose StopPodSandbox was lost.
+// RemovePodSandbox does the same as StopPodSandbox, for a sandbox whose StopPodSandbox was lost.
 func (h *hooks) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) (err error) {
 	defer h.observe("RemovePodSandbox", time.Now(), &err)
 	h.ended(pod) //nolint:contextcheck // the work outlives the call
@@ -74,9 +73,8 @@ func (h *hooks) check(pod *api.PodSandbox, c *api.Container, adjust *api.Contain
 	return nil
 }
 
-// handOver records the sandbox in its pod's claims. With cold plug the pod-resources server has
-// already done so before the VM booted, and only the VM's process is missing. A sandbox to which
-// that server gave no devices must not be recorded.
+// handOver records the sandbox in the records of its pod's claims. With cold plug, the pod-resources server has already done so before the
+// VM booted, and only the VM's process is missing in the record. A sandbox to which that server gave no devices must not be recorded.
 func (h *hooks) handOver(own []*podres.Assignment, pod *api.PodSandbox) {
 	if len(own) == 0 {
 		return
@@ -141,8 +139,8 @@ func (c *Config) report(r *Refusal) {
 	}
 }
 
-// bootLimit is the time after which a sandbox with devices that the runtime does not list counts as
-// lost. A sandbox gets its devices during its creation, and the runtime lists it after the VM booted.
+// bootLimit is the time after which a sandbox counts as lost that has devices and that the runtime does not list. A sandbox gets its
+// devices while it is created, and the runtime lists it only after its VM has booted.
 const bootLimit = 10 * time.Minute
 
 // Configure logs the runtime's name and version.
@@ -168,7 +166,7 @@ func (h *hooks) Synchronize(_ context.Context, pods []*api.PodSandbox, container
 		h.cfg.Log.Error("can't compare sandboxes and containers with claims; the next hand-over or Unprepare resets the devices of lost sandboxes", slog.Any("err", unread))
 	} else {
 		h.catchUp(view, running) //nolint:contextcheck // the work outlives the call
-		// Not in the call, which the runtime gives two seconds for all containers: volumes can hang.
+		// This does not run in the call, for which the runtime gives two seconds for all containers: volumes can hang.
 		h.work.background(func(ctx context.Context) { h.inspect(ctx, pods, containers) })
 	}
 	h.conn.synchronized.Store(true)
@@ -211,8 +209,8 @@ func (h *hooks) catchUp(view *podres.View, running map[string]*api.PodSandbox) {
 // lostAt returns when a sandbox that the runtime does not list counts as lost, in clock ticks since boot.
 func lostAt(s *journal.Sandbox) uint64 { return s.Begin() + journal.TicksIn(bootLimit) }
 
-// inspect reports the running containers that the rules would refuse now, until ctx ends. A mount of which the source has
-// been deleted since, and one of an ended container, are none of these.
+// inspect reports the running containers that the rules would refuse now, until ctx ends. It leaves out a container if the source of a
+// mount has been deleted since; the container may have ended, too.
 func (h *hooks) inspect(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) {
 	byID := make(map[string]*api.PodSandbox, len(pods))
 	for _, p := range pods {

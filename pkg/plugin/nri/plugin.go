@@ -1,13 +1,12 @@
-// Package nri is the second line of defense that keeps devices with their pods. It is a plugin of
-// the container runtime (Node Resource Interface): it compares each sandbox and each container with
-// the claims, and refuses a device, mount or annotation that belongs to none.
+// Package nri is the second line of defense that keeps devices with their pods. It is a plugin of the container runtime (Node Resource
+// Interface). It compares each sandbox and each container with the claims, and refuses a device, mount or annotation that belongs to no
+// claim.
 //
-// The first line is Prepare, which binds a device only for the pods of its claim. This line is
-// weaker: a sandbox's VM already runs when the runtime calls the plugin, a runtime continues without
-// a plugin that is absent or slow, and pods of exempt namespaces are trusted.
+// The first line is Prepare, which binds a device only for the pods of its claim. The second line is weaker: the sandbox's VM already runs
+// when the runtime calls the plugin, a runtime continues without a plugin that is absent or slow, and pods of exempt namespaces are
+// trusted.
 //
-// Two instances may be connected during a rolling update: checks change nothing, and the work on a
-// claim can be repeated.
+// Two instances may be connected during a rolling update: checks change nothing, and the work on a claim can be repeated.
 package nri
 
 import (
@@ -49,7 +48,7 @@ type Plugin struct {
 	cfg  Config
 	live sandboxes
 	conn atomic.Pointer[connection] // the latest
-	work atomic.Pointer[worker]     // of the latest Run
+	work atomic.Pointer[worker]     // the worker of the latest Run
 }
 
 // New returns a plugin that is not connected.
@@ -62,16 +61,17 @@ func (p *Plugin) Connected() bool {
 	return c != nil && c.synchronized.Load() && !c.isClosed()
 }
 
-// RenewLater resets a claim's devices in the background after the sandbox that had them, and tries again until that succeeds. It does
-// nothing if another sandbox has the devices by then, or if the plugin does not run: the next hand-over or Unprepare resets them.
+// RenewLater resets a claim's devices in the background after the sandbox that had them, and retries until the reset succeeds. It does
+// nothing if another sandbox has the devices by then, or if the plugin does not run. The next hand-over or Unprepare then resets the
+// devices.
 func (p *Plugin) RenewLater(claimUID, sandboxID string) {
 	if work := p.work.Load(); work != nil {
 		work.add(job{claim: claimUID, sandbox: journal.Sandbox{ID: sandboxID}, renew: true})
 	}
 }
 
-// Run serves the runtime until ctx ends, and connects again when the connection is lost. It returns
-// after the work in progress. Do not call it again before it has returned.
+// Run serves the runtime until ctx ends, and connects again when the connection is lost. It returns when the work in progress has ended. Do
+// not call it again before it has returned.
 func (p *Plugin) Run(ctx context.Context) {
 	work := newWorker(ctx, &p.cfg)
 	p.work.Store(work)
@@ -96,8 +96,7 @@ func (p *Plugin) Run(ctx context.Context) {
 	}
 }
 
-// serve serves one connection. It returns why the connection has ended, and whether the runtime had
-// synchronized.
+// serve serves one connection. It returns why the connection ended, and whether the runtime had synchronized the plugin.
 func (p *Plugin) serve(ctx context.Context, work *worker) (synchronized bool, err error) {
 	conn, err := dial(ctx, p.cfg.Socket)
 	if err != nil {
@@ -109,7 +108,7 @@ func (p *Plugin) serve(ctx context.Context, work *worker) (synchronized bool, er
 		return false, fmt.Errorf("make NRI stub: %w", err)
 	}
 	p.conn.Store(conn)
-	// With room for the result: after endLimit nobody receives it.
+	// The channel has room for the result: after endLimit nobody receives it.
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	select {
@@ -163,7 +162,7 @@ func dial(ctx context.Context, socket string) (*connection, error) {
 	return nil, fmt.Errorf("connect to NRI: %w", err)
 }
 
-// connection closes a channel when it is closed. Its reader closes it when the runtime disconnects.
+// connection closes the channel closed when it is closed. Its reader closes the connection when the runtime disconnects.
 type connection struct {
 	net.Conn
 	synchronized atomic.Bool
@@ -192,9 +191,9 @@ type Assignments interface {
 	View() (*podres.View, error)
 }
 
-// Claims records which sandbox has a claim's devices, and resets them when the sandbox has ended;
-// [prepare.Preparer] implements it. The plugin retries after an error, except after
-// [prepare.NotPreparedError], which is none of a pod that has ended, and [prepare.QuarantinedError].
+// Claims records which sandbox has a claim's devices, and resets them when the sandbox has ended; [prepare.Preparer] implements it. The
+// plugin retries after an error, except after a [prepare.NotPreparedError], which is normal for a pod that has ended, and a
+// [prepare.QuarantinedError].
 type Claims interface {
 	HandOver(ctx context.Context, uid string, to journal.Sandbox) error
 	Renew(ctx context.Context, uid, sandboxID string) ([]isolation.Proof, error)
@@ -223,7 +222,7 @@ type Observer interface {
 	Refused(r Refusal)
 }
 
-// logger passes on the stub's log. The stub logs each connection at level info, which is debug here.
+// logger passes the stub's log on. The stub logs each connection at level info, which becomes debug here.
 type logger struct{ log *slog.Logger }
 
 // Debugf implements the logger of NRI.

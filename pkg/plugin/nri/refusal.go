@@ -26,7 +26,7 @@ type Refusal struct {
 	Verdict   rule.Verdict
 }
 
-// Err returns the error for the runtime, which puts its text into an Event of the pod. The tenant can read that.
+// Err returns the error for the runtime, which puts the error's text into an Event of the pod. The tenant can read that Event.
 func (r *Refusal) Err() *rule.RefusedError {
 	subject := "pod " + r.Pod.String()
 	if r.Container != "" {
@@ -35,7 +35,7 @@ func (r *Refusal) Err() *rule.RefusedError {
 	return &rule.RefusedError{Subject: subject, Verdicts: []rule.Verdict{r.Verdict}}
 }
 
-// attributes returns a refusal for the log, in one group. Its err can contain what the tenant must not see.
+// attributes returns a refusal for the log, in one group. The group's err may contain what the tenant must not see.
 func (r *Refusal) attributes() slog.Attr {
 	return slog.Group("refusal",
 		slog.String("code", string(r.Verdict.Code)), slog.String("pod", r.Pod.String()), slog.String("container", r.Container),

@@ -18,19 +18,17 @@ import (
 type Rules struct {
 	// AllowedHandlers are the runtime handlers that run each pod in its own VM, with our devices.
 	AllowedHandlers []string
-	// ExemptNamespaces may have the host's VFIO nodes and mounts. List each namespace whose pods are
-	// privileged or mount /dev, such as kube-system and the plugin's own. Anyone who can create pods
-	// there can reach every device of the node. Pods under an allowed handler are never exempt, and
-	// neither are our CDI names.
+	// ExemptNamespaces are the namespaces whose pods may have the host's VFIO nodes and mounts. List each namespace whose pods are
+	// privileged or mount /dev, such as kube-system and the plugin's own. Anyone who can create pods there can reach every device of the
+	// node. Pods under an allowed handler are never exempt, and neither are the CDI names of kata-vfio.
 	ExemptNamespaces []string
 	// ColdPlug says that VMs get devices only at boot.
 	ColdPlug bool
 }
 
-// Sandbox decides on a pod's sandbox, which the runtime has started, and returns the assignments of
-// the pod's claims. If the journal can't be read, it refuses pods under an allowed handler. All other
-// pods pass: without assignments their containers get no VFIO node either. The same holds for a pod whose
-// claim has a record that can't be read.
+// Sandbox decides on a pod's sandbox, which the runtime has started, and returns the assignments of the pod's claims. If the journal can't
+// be read, it refuses pods under an allowed handler, and admits all others: without assignments, their containers get no VFIO node either.
+// A pod whose claim has an unreadable record is admitted for the same reason.
 func (r *Rules) Sandbox(who Assignments, pod *api.PodSandbox) ([]*podres.Assignment, *rule.Verdict) {
 	if refused := cdi.CheckAnnotations(pod.GetAnnotations(), r.allowed(pod)); refused != nil {
 		return nil, refused
@@ -128,9 +126,9 @@ type Host interface {
 	Devices(namespace string, paths []string) (map[string]DeviceNode, error)
 }
 
-// Container decides on a container by its spec and the pending adjustments of all plugins; adjust may
-// be nil. It reads assignments only for a container with a VFIO device, so that all others pass
-// whatever the state of the journal, and looks at the sources of mounts only under an allowed handler.
+// Container decides on a container by its spec and the pending adjustments of all plugins; adjust may be nil. It reads assignments only for
+// a container with a VFIO device, so that all other containers are admitted whatever the state of the journal. It looks at the sources of
+// mounts only under an allowed handler.
 func (r *Rules) Container(who Assignments, host Host, pod *api.PodSandbox, c *api.Container, adjust *api.ContainerAdjustment) *rule.Verdict {
 	k := &check{rules: r, who: who, host: host, pod: pod, given: devicesFor(c, adjust)}
 	return k.run()
@@ -279,7 +277,7 @@ func (k *check) lookUp(subject string) *rule.Verdict {
 	return nil
 }
 
-// ofOthers adds the claim that has the device to a verdict, for the log alone: it can be another tenant's.
+// ofOthers adds the claim that has the device to a verdict's error, which only the log shows: the claim may belong to another tenant.
 func ofOthers(a *podres.Assignment, v *rule.Verdict) *rule.Verdict {
 	v.Err = fmt.Errorf("it belongs to claim %s", a.Claim)
 	return v

@@ -34,8 +34,8 @@ func (d DeviceNode) String() string {
 	return fmt.Sprintf("%s device %d:%d", kind, d.Major, d.Minor)
 }
 
-// SourceFinder finds what paths of the node lead to, from a container that has another root. It never opens the file itself, and a
-// file system that does not answer delays it only for a limited time. It is safe for concurrent use.
+// SourceFinder finds out what kind of files paths of the node lead to, from a container that has another root. It never opens a file
+// itself. A file system that does not answer delays it only for a limited time. It is safe for concurrent use.
 type SourceFinder struct {
 	root    string
 	limit   time.Duration
@@ -67,7 +67,7 @@ func (f *SourceFinder) Devices(tenant string, paths []string) (map[string]Device
 		err     error
 	}
 	var at atomic.Int64
-	// With room for an answer that comes after the limit.
+	// The channel has room for an answer that arrives after the limit.
 	answers := make(chan answer, 1)
 	go func() {
 		devices, err := f.devices(paths, &at)

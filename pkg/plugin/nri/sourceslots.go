@@ -3,9 +3,11 @@ package nri
 import "sync"
 
 const (
-	// ofTenant look-ups of one tenant may be in progress, so that its file systems that hang do not use up the others'.
+	// ofTenant is how many look-ups of one tenant may be in progress, so that a tenant whose file systems hang does not use up the slots of
+	// the others.
 	ofTenant = 8
-	// ofAll bounds all of them: each that hangs keeps a thread, and the Go runtime ends a program with 10,000.
+	// ofAll bounds the look-ups of all tenants: each look-up that hangs keeps a thread, and the Go runtime ends a program with 10,000
+	// threads.
 	ofAll = 512
 )
 

@@ -26,8 +26,8 @@ type job struct {
 	sandbox journal.Sandbox
 	// renew resets the devices after the sandbox; otherwise the job hands them over to it.
 	renew bool
-	// notBefore delays the job until then, in clock ticks since boot. Before each attempt wanted says whether it is still needed; nil means
-	// always.
+	// notBefore delays the job until that time, in clock ticks since boot. Before each attempt, wanted reports whether the job is still
+	// needed; nil means always.
 	notBefore uint64
 	wanted    func() bool
 }
@@ -139,8 +139,8 @@ func (w *worker) next(claim string, q *queue) (job, bool) {
 	return q.jobs[0], true
 }
 
-// do tries a job until it succeeds, is no longer wanted, or fails for good. The next job of the claim ends its delay,
-// because the runtime then knows the claim's sandbox.
+// do tries a job until it succeeds, is no longer wanted, or can't succeed any more. A further job of the claim ends the delay early,
+// because the runtime knows the claim's sandbox by then.
 func (w *worker) do(j job, more <-chan struct{}) {
 	delay := journal.TicksFor(j.notBefore - min(j.notBefore, journal.Ticks()))
 	for retry := firstRetry; sleep(w.ctx, delay, more); retry = min(2*retry, lastRetry) {
@@ -193,7 +193,7 @@ func (j *job) name() string {
 	return "HandOver"
 }
 
-// isOver reports whether the claim no longer exists on the node, or is another pod's: it was unprepared, which reset its devices.
+// isOver reports whether the claim no longer exists on the node, or belongs to another pod. It was unprepared, which reset its devices.
 func isOver(err error) bool {
 	_, gone := errors.AsType[*prepare.NotPreparedError](err)
 	return gone

@@ -16,12 +16,12 @@ type Assignment struct {
 	State journal.State
 	// Stale marks a record of an earlier boot, whose device nodes are no longer valid.
 	Stale bool
-	// Withdrawn says why these devices on this node are not allocated to the claim, such as "its allocation
-	// was withdrawn"; empty while they are, or if that is unknown.
+	// Withdrawn says why the devices on this node are not allocated to the claim, such as "its allocation was withdrawn". It is empty if
+	// they are, or if that is unknown.
 	Withdrawn string
-	// Sandbox has the devices, or had them and they have not been reset. It is nil if no sandbox had them.
+	// Sandbox is the sandbox that has the devices, or that had them if they have not been reset since. It is nil if no sandbox had them.
 	Sandbox *journal.Sandbox
-	// SpecFault says why the CDI spec can't be read, empty otherwise. The devices have no nodes then.
+	// SpecFault says why the CDI spec can't be read; empty if it can. Devices have no nodes while the spec can't be read.
 	SpecFault string
 	// Devices are in the claim's order.
 	Devices []Device
@@ -68,8 +68,7 @@ func (a *Assignment) Pod(uid string) (claim.Pod, bool) {
 	return claim.Pod{}, false
 }
 
-// CleanFor reports whether the sandbox has the devices, or no sandbox had them since they were prepared or
-// reset.
+// CleanFor reports whether the sandbox itself has the devices, or no sandbox has had them since they were prepared or last reset.
 func (a *Assignment) CleanFor(sandboxID string) bool {
 	return a.Sandbox == nil || a.Sandbox.ID == sandboxID
 }
@@ -111,8 +110,9 @@ func (v *View) enter(a *Assignment) {
 	}
 }
 
-// Unread names the records that can't be read and why, nil if there are none. Each may be the record of any claim that is not
-// among All, and of any device on a VFIO driver that no assignment has. Prepare gives such a device to no claim meanwhile.
+// Unread returns an error that names the unreadable records and the reasons; nil if there are none. Each of them may be the record of any
+// claim that is not among All, and of any device on a VFIO driver that no assignment has. Meanwhile Prepare gives such a device to no
+// claim.
 func (v *View) Unread() error { return v.unread }
 
 // All returns every assignment, by claim UID.
@@ -122,8 +122,8 @@ func (v *View) All() []*Assignment { return v.all }
 // UID.
 func (v *View) OfPod(uid string) []*Assignment { return v.byPod[uid] }
 
-// PodUIDs returns the UIDs of the pods with that name that consume claims. There is more than one while the
-// claims of a pod's predecessor are not unprepared.
+// PodUIDs returns the UIDs of the pods with that name that consume claims. There are several while the claims of a pod's predecessor are
+// not yet unprepared.
 func (v *View) PodUIDs(namespace, name string) []string { return v.byName[podName{namespace, name}] }
 
 // WithNode returns the assignments whose CDI specs name the device node.

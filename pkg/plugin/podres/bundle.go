@@ -34,8 +34,8 @@ type Bundles struct {
 	Tasks string
 }
 
-// Sandbox returns the sandbox of the shim with the PID. If no bundle can be read, only Unknown is set. A
-// bundle that names no pod is an error.
+// Sandbox returns the sandbox of the shim with the PID. If no bundle can be read, it sets only Unknown. A bundle that names no pod is an
+// error.
 func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
 	shim, gone := b.process(pid)
 	if gone != nil {
@@ -49,7 +49,7 @@ func (b Bundles) Sandbox(pid int) (PeerSandbox, error) {
 	if err != nil {
 		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: %w", pid, err)
 	}
-	// The bundle must be that of the process whose start time is kept, not of a later one with its PID.
+	// The bundle must belong to the process whose start time is kept, and not to a later process with the same PID.
 	now, err := b.process(pid)
 	if err != nil {
 		return PeerSandbox{}, fmt.Errorf("OCI bundle of process %d: the process has ended, or can't be read: %w", pid, err)
@@ -100,8 +100,7 @@ func (b Bundles) configHere(pid int) (*ociConfig, error) {
 	return config, err
 }
 
-// bundleByID returns the config.json of the bundle that the shim's arguments
-// name, as the shim sees it.
+// bundleByID returns the path of config.json in the bundle that the shim's arguments name, as the shim sees it.
 func (b Bundles) bundleByID(pid int) (string, error) {
 	data, err := readFile(b.file(pid, "cmdline"))
 	if err != nil {
@@ -246,9 +245,9 @@ func (s *PeerSandbox) forJournal() journal.Sandbox {
 	return journal.Sandbox{ID: s.ID, PodUID: s.PodUID, NetNS: s.NetNS, Shim: s.Shim}
 }
 
-// Keys of an OCI bundle's annotations. containerd overwrites a pod's annotations with its own. CRI-O
-// overwrites its own annotations with a pod's, and those with the kubelet's labels. So with CRI-O only the
-// labels identify the pod, and only the bundle's directory the sandbox.
+// Keys of an OCI bundle's annotations. containerd overwrites a pod's annotations with its own. CRI-O overwrites its own annotations with
+// the pod's, and these with the kubelet's labels. So with CRI-O only the labels identify the pod, and only the bundle's directory
+// identifies the sandbox.
 const (
 	containerdID        = "io.kubernetes.cri.sandbox-id"
 	containerdNamespace = "io.kubernetes.cri.sandbox-namespace"

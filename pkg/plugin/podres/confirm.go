@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// freshFor is how long the cluster's answer counts: a kubelet that takes longer has it asked again.
+// freshFor is how long an answer of the cluster counts. If the kubelet takes longer to answer, the cluster is asked again.
 const freshFor = time.Second
 
-// confirmations are the cluster's answers about the claims that a pod has by the journal. It is asked while the kubelet is, since
-// both answer from elsewhere and a sandbox waits for both.
+// confirmations are the cluster's answers about the claims that a pod has by the journal. The cluster and the kubelet are asked at the same
+// time, since both answer from elsewhere and a sandbox waits for both.
 type confirmations map[string]<-chan confirmation // by claim UID
 
-// confirmation is an answer, and when it was asked for.
+// confirmation is an answer of the cluster, and the time of the request.
 type confirmation struct {
 	asked time.Time
 	err   error
 }
 
-// askEarly asks about the claims of the pod with the UID, which may be empty. What it starts ends with ctx.
+// askEarly asks the cluster about the claims of the pod with the UID, which may be empty. The requests that it starts end with ctx.
 func (s *Server) askEarly(ctx context.Context, podUID string) confirmations {
 	if s.cfg.Cluster == nil || podUID == "" {
 		return nil
 	}
 	view, err := s.cfg.Assignments.View()
 	if err != nil {
-		return nil // decide says so
+		return nil // decide reports the error
 	}
 	early := confirmations{}
 	for _, a := range view.OfPod(podUID) {
@@ -39,7 +39,7 @@ func (s *Server) askEarly(ctx context.Context, podUID string) confirmations {
 	return early
 }
 
-// confirm returns the cluster's errors about all claims. It asks about those that it was not asked about a moment ago.
+// confirm returns the cluster's errors about all claims. It asks again about claims whose answer is missing or older than [freshFor].
 func (s *Server) confirm(ctx context.Context, own []*Assignment, early confirmations) error {
 	if s.cfg.Cluster == nil {
 		return nil

@@ -69,9 +69,9 @@ func (s *Server) askKubelet(ctx context.Context, pod podName) (*podresourcesv1.P
 // CDI decides at the creation of a container which devices it sees.
 const containerName = "kata-vfio"
 
-// merge returns our devices and the rest of the kubelet's answer, which it modifies. It removes our DRA
-// entries, so that each device comes once also for a shim that reads them, and entries that are no CDI
-// names, for which a shim fails the sandbox.
+// merge returns kata-vfio's devices and the rest of the kubelet's answer, which it modifies. It removes kata-vfio's DRA entries from the
+// answer, so that a shim that reads DRA entries gets each device only once. It also removes entries that are no CDI names, because a shim
+// fails the sandbox for them.
 func (s *Server) merge(
 	pod podName, own []*Assignment, kubelet *podresourcesv1.PodResources,
 ) *podresourcesv1.PodResources {
@@ -149,12 +149,12 @@ func cdiName(d *podresourcesv1.ContainerDevices, id string) string {
 	return d.GetResourceName() + "=" + id
 }
 
-// namedClaim is a pod's claim with our devices, as the kubelet names it.
+// namedClaim is a pod's claim with kata-vfio's devices, as the kubelet names it.
 type namedClaim struct {
 	namespace, name string
 	// cdi are the CDI names of its devices; they hold the claim's UID.
 	cdi []string
-	// devices are its devices of kata-vfio by pool and name, as prepared.
+	// devices are the claim's devices of kata-vfio by pool and name, as they were prepared.
 	devices []poolDevice
 }
 

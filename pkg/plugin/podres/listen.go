@@ -22,13 +22,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 )
 
-// Listen takes the socket at path over from an earlier instance, which may still serve: there is always
-// a server. The file stays when the listener is closed, so that later calls are refused. Kata fails for a
-// refused call, but plugs what annotations say if the file is missing.
+// Listen takes over the socket at path from an earlier instance, which may still serve, so that there always is a server. The file stays
+// when the listener is closed, so that later calls are refused: Kata fails for a refused call, but if the file is missing it plugs what
+// annotations name.
 //
-// Listen creates a missing directory for our user only. A directory that others can write to, or a file
-// at path that is not our socket, is an error: the owner of the socket decides which devices VMs get. A
-// crash leaves at most one temporary socket, which the next Listen removes.
+// Listen creates a missing directory for our user only. A directory that others can write to, or a file at path that is not our socket, is
+// an error: the owner of the socket decides which devices VMs get. A crash leaves at most one temporary socket, which the next Listen
+// removes.
 func Listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	l, err := listen(ctx, path)
 	if err != nil {
@@ -46,7 +46,7 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err := guardDir(dir); err != nil {
 		return nil, err
 	}
-	// Under the lock, an existing temporary socket is a dead instance's.
+	// While this instance holds the lock, an existing temporary socket belongs to a dead instance.
 	release, err := locks.Acquire(ctx, journal.Lock{Name: filepath.Base(path)})
 	if err != nil {
 		return nil, err
@@ -134,9 +134,8 @@ const (
 	knockLimit = time.Second
 )
 
-// Keep serves on a listener of [Listen] until ctx ends. If path no longer answers, it takes the socket back: another
-// instance took it over, and has died or was rolled back. It leaves an instance that answers alone, so any number of
-// instances can run Keep.
+// Keep serves on a listener of [Listen] until ctx ends. If path no longer answers, Keep takes the socket back: another instance took it
+// over, and has died or was rolled back. Keep leaves the socket to an instance that answers, so any number of instances can run it.
 func (s *Server) Keep(ctx context.Context, l net.Listener, path string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Serve(ctx, l) })

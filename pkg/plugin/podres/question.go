@@ -16,7 +16,7 @@ type podName struct{ namespace, name string }
 
 func (p podName) String() string { return p.namespace + "/" + p.name }
 
-// question holds the facts when a shim asks for a pod's devices.
+// question holds the facts for the decision when a shim asks for a pod's devices.
 type question struct {
 	pod  podName
 	shim PeerSandbox
@@ -24,13 +24,13 @@ type question struct {
 	// kubelet is the kubelet's answer; nil if there was none, for the reason in silent.
 	kubelet *podresourcesv1.PodResources
 	silent  error
-	// others is set if decide fails because a claim is prepared for another pod, and the kubelet says that
-	// it is this pod's.
+	// others is the assignment that makes decide fail because a claim is prepared for another pod, while the kubelet says that the claim is
+	// this pod's.
 	others *Assignment
 }
 
-// decide returns the assignments whose devices the sandbox gets, by claim UID, or why it gets none. The
-// bundle, the journal and the kubelet must agree.
+// decide returns the assignments whose devices the sandbox gets, by claim UID, or an error that says why it gets none. The bundle, the
+// journal and the kubelet must agree.
 func (q *question) decide() ([]*Assignment, error) {
 	uid, err := q.podUID()
 	if err != nil {
@@ -48,8 +48,7 @@ func (q *question) decide() ([]*Assignment, error) {
 	return own, nil
 }
 
-// podUID returns the UID of the pod: the bundle's, else the only one in the journal for the name, else
-// empty.
+// podUID returns the UID of the pod. It is the UID in the bundle, or else the only UID that the journal has for the name, or else empty.
 func (q *question) podUID() (string, error) {
 	bundle := podName{q.shim.PodNamespace, q.shim.PodName}
 	if bundle != (podName{}) && bundle != q.pod {
@@ -95,8 +94,8 @@ func (q *question) proven(uid string, own []*Assignment) error {
 	return nil
 }
 
-// unproven returns the refusal without an answer from the kubelet. The pod can have more claims than are
-// prepared, and devices of other drivers, and its VM would start with only some of them.
+// unproven returns the refusal for a pod about which the kubelet did not answer. The pod may have more claims than are prepared, and
+// devices of other drivers, and its VM would start with only some of them.
 func (q *question) unproven(certain bool) error {
 	if !certain {
 		return q.refuse(codes.Unavailable,
@@ -107,7 +106,7 @@ func (q *question) unproven(certain bool) error {
 		"the devices that it should have are unknown: %v: try again when the kubelet answers", q.silent)
 }
 
-// foreign returns the refusal of a claim that the pod has by the kubelet's answer, but not by the journal.
+// foreign returns the refusal for a claim that the pod has according to the kubelet, but not according to the journal.
 func (q *question) foreign(uid string, c *namedClaim) error {
 	who := uid
 	if who == "" {

@@ -48,8 +48,8 @@ type Claims interface {
 }
 
 // Renewer resets a claim's devices in the background after a sandbox that had them; [nri.Plugin] implements it. A call only queues the
-// reset, may be repeated, and may be concurrent with others. A crash before the reset leaves the sandbox in the claim's record, so that the
-// next hand-over resets.
+// reset. Calls may be repeated and concurrent. After a crash before the reset, the claim's record still names the sandbox, so the next
+// hand-over resets the devices.
 type Renewer interface {
 	RenewLater(claimUID, sandboxID string)
 }
@@ -96,7 +96,7 @@ type Config struct {
 	StopLimit time.Duration
 	// Cluster, which may be nil, is asked about claims whose devices a VM gets.
 	Cluster Cluster
-	// Renewer, which may be nil, goes on with a reset whose caller has given up.
+	// Renewer, which may be nil, continues a reset after its caller has given up.
 	Renewer Renewer
 	// Requests, which may be nil, counts each Get.
 	Requests Requests
@@ -146,16 +146,14 @@ func (s *Server) GetAllocatableResources(
 	return s.cfg.Kubelet.GetAllocatableResources(ctx, req)
 }
 
-// Get returns what to plug into a pod's VM: its prepared devices, each once, then what the kubelet
-// lists and the node's CDI specs resolve. Physical endpoints are not included, because Kata finds them
-// in the pod's network namespace. Get first hands the devices over to the sandbox, which resets those
-// that another sandbox of the pod had. It blocks until that is done or the caller cancels; the reset then goes
-// on, and the pod's next sandbox finds the devices clean.
+// Get returns what to plug into a pod's VM: first its prepared devices, each once, then the entries of the kubelet's answer that the node's
+// CDI specs resolve. Physical endpoints are not included, because Kata finds them in the pod's network namespace. Get first hands the
+// devices over to the sandbox, which resets devices that another sandbox of the pod had. It blocks until that is done or the caller
+// cancels. After a cancellation the reset continues, and the pod's next sandbox finds the devices clean.
 //
-// Get can be repeated. After any error the VM must not start. The code is PermissionDenied for a caller
-// that may not ask, or asks for another pod; Unavailable if another try can succeed;
-// FailedPrecondition otherwise. A crash leaves devices that count as the sandbox's, and are reset
-// before the next one.
+// Get can be repeated. After any error the VM must not start. The code is PermissionDenied for a caller that may not ask, or that asks for
+// another pod; Unavailable if another try can succeed; FailedPrecondition otherwise. After a crash the devices count as the sandbox's, and
+// are reset before the next sandbox.
 func (s *Server) Get(
 	ctx context.Context, req *podresourcesv1.GetPodResourcesRequest,
 ) (*podresourcesv1.GetPodResourcesResponse, error) {
@@ -255,9 +253,9 @@ func (s *Server) handOver(ctx context.Context, own []*Assignment, to journal.San
 	})
 }
 
-// renewLater has the devices reset that a former sandbox of the pod had, although the new sandbox's shim has given up. Kata's Rust runtime
-// waits ten seconds, and on a busy node a reset with its proof takes longer: if each next sandbox of the pod had to begin it again, none
-// would get the devices.
+// renewLater queues the reset of devices that a former sandbox of the pod had, after the shim of the new sandbox has given up. Kata's Rust
+// runtime waits ten seconds, and on a busy node a reset with its proof takes longer. If each further sandbox of the pod had to begin the
+// reset again, none would get the devices.
 func (s *Server) renewLater(a *Assignment, sandboxID string) {
 	if s.cfg.Renewer != nil && a.Sandbox != nil && a.Sandbox.ID != sandboxID {
 		s.cfg.Renewer.RenewLater(a.Claim.UID, a.Sandbox.ID)

@@ -38,7 +38,7 @@ type TableConfig struct {
 	BootID string
 	// JournalDir and SpecsDir are the directories of the journal and of the specs.
 	JournalDir, SpecsDir string
-	// Node is the node's name in the cluster, which its pools have. Without it pools are not compared.
+	// Node is the node's name in the cluster, with which the names of its pools begin. If it is empty, pools are not compared.
 	Node string
 }
 
@@ -47,7 +47,7 @@ type Table struct {
 	cfg TableConfig
 
 	mu      sync.Mutex // guards below
-	version dirVersion // of the directories, before entries were read
+	version dirVersion // the version of the directories, from before entries were read
 	entries []entry    // the source of the view
 	unread  string     // the error texts of records that can't be read
 	view    *View
@@ -65,8 +65,8 @@ type entry struct {
 // NewTable returns a node's table.
 func NewTable(c TableConfig) *Table { return &Table{cfg: c, withdrawn: map[string]string{}} }
 
-// Withdraw notes why the prepared devices are not allocated to the claim with the UID. An empty reason notes
-// that they are. It reports whether that is new.
+// Withdraw records why the prepared devices are not allocated to the claim with the UID. An empty reason records that they are allocated to
+// it. Withdraw reports whether this is a change.
 func (t *Table) Withdraw(uid, why string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,10 +89,10 @@ func (t *Table) Withdrawn() map[string]string {
 	return maps.Clone(t.withdrawn)
 }
 
-// View returns the current assignments, including those that another instance wrote during a rolling
-// update. It costs two stats while no file of the directories changed, otherwise two for each claim, and reads
-// only changed files. A record or CDI spec that can't be read concerns its own claim only: see [View.Unread] and
-// [Assignment.SpecFault]. The error says that the journal's directory can't be read.
+// View returns the current assignments, including those that another instance wrote during a rolling update. It makes two stat calls while
+// no file of the directories has changed, and otherwise two for each claim; it reads only changed files. A record or CDI spec that can't be
+// read affects only its own claim: see [View.Unread] and [Assignment.SpecFault]. View returns an error if the journal's directory can't be
+// read.
 func (t *Table) View() (*View, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,8 +120,8 @@ func (t *Table) View() (*View, error) {
 	return t.view, nil
 }
 
-// same reports whether an assignment that is made of either entry is the same. The journal decodes a record that was just written
-// at each List.
+// same reports whether both entries lead to the same assignment. The records are compared deeply, because the journal decodes a record that
+// was just written at each List.
 func (e entry) same(other entry) bool {
 	return e.spec == other.spec && e.fault == other.fault && (e.record == other.record || reflect.DeepEqual(e.record, other.record))
 }
@@ -195,9 +195,8 @@ func nodesByDevice(spec *specs.Spec) map[string][]string {
 	return nodes
 }
 
-// settleTime is the minimum age of a directory's modification time before it can identify the directory's
-// state. The kernel's clock for files ticks every 10 ms or faster (CONFIG_HZ), and two changes within one tick
-// have the same time.
+// settleTime is the age from which the modification time of a directory identifies the directory's state. The kernel's clock for files
+// ticks every 10 ms or faster (CONFIG_HZ), and two changes within one tick have the same time.
 const settleTime = 50 * time.Millisecond
 
 // dirVersion identifies the state of two directories. Creating, replacing or removing a file changes its
