@@ -16,18 +16,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// AddressesFile is where a copy of a node holds the IPv4 addresses of its interfaces ([link.Address]), which no file of
-// the node itself has with their interfaces. Older copies don't have it.
+// AddressesFile is the file in which a copy of a node holds the IPv4 addresses of its interfaces ([link.Address]). No file of the node
+// itself names the interfaces of the addresses. Older copies don't have the file.
 const AddressesFile = "kata-vfio/addresses.json"
 
-// asking has addresses of interfaces asked by one connection: it has at most one request under way, also while the kernel
-// does not answer.
+// asking makes a scan ask for addresses through one connection, so that at most one request is in progress, even if the kernel does not
+// answer.
 func asking(of *link.Rtnetlink) Option { return func(s *scan) { s.ask = of } }
 
 // connection returns the connection to a node's kernel; false for a copy.
 func connection(fsys *sysfs.FS) (*link.Rtnetlink, bool, error) {
 	_, live, err := link.Live(fsys)
-	if err != nil && !errors.Is(err, fs.ErrPermission) { // without a right to the node's namespace the reader's own is asked
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // without permission to enter the node's namespace, the reader's own namespace is asked
 		return nil, false, err
 	}
 	return link.NewRtnetlink(filepath.Join(fsys.Path(), "proc")), live, nil
@@ -52,7 +52,7 @@ func addressesBy(ctx context.Context, fsys *sysfs.FS, ask *link.Rtnetlink) ([]li
 	}
 	all, err := ask.Addresses(ctx)
 	if all == nil {
-		// nil means unknown, and would have the addresses guessed from the routes.
+		// The result must not be nil: nil means unknown, and the addresses would be guessed from the routes.
 		all = []link.Address{}
 	}
 	return all, err

@@ -13,9 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// attributes reads the attributes of one directory and keeps the first error,
-// so that a reader of thirty of them asks once at the end. After an error, and
-// where the directory itself is absent, everything reads as absent.
+// attributes reads the attributes of one directory and keeps the first error, so that a reader of thirty attributes checks for errors once,
+// at the end. After an error, and if the directory itself is absent, every attribute reads as absent.
 type attributes struct {
 	dir    *sysfs.Dir // nil when absent
 	err    error
@@ -53,15 +52,14 @@ func (a *attributes) text(name string) (string, bool) {
 	return text, ok
 }
 
-// word returns an attribute of which a node has few different values, so that
-// they share memory; empty when absent.
+// word returns an attribute that has few different values on a node, so that equal values share memory; empty if it is absent.
 func (a *attributes) word(name string) string {
 	text, _ := a.text(name)
 	return unique.Make(text).Value()
 }
 
-// answered returns an attribute that asks the device's registers. If the device does not answer,
-// the kernel returns EINVAL, which reads as absent.
+// answered returns an attribute for which the kernel reads the device's registers. If the device does not answer, the kernel returns
+// EINVAL, which reads as absent.
 func (a *attributes) answered(name string) string {
 	if !a.usable() {
 		return ""
@@ -73,7 +71,7 @@ func (a *attributes) answered(name string) string {
 	return text
 }
 
-// required returns a number that every function has.
+// required returns an attribute with a number that every function has. Its absence is an error.
 func (a *attributes) required(name string, bits int) uint64 {
 	n, ok := a.number(name, bits)
 	if !ok {

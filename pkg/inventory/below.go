@@ -12,10 +12,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// The kernel's lists of devices grow with the node, and a claim reads few functions. Their own directories have the same
-// devices.
+// The kernel's lists of devices grow with the node, while a claim concerns few functions. For few functions it is cheaper to walk through
+// their own directories, which contain the same devices.
 
-// fewFunctions is up to how many functions a walk through their directories costs less than the node's lists.
+// fewFunctions is the largest number of functions for which a walk through their directories costs less than reading the node's lists.
 const fewFunctions = 8
 
 // isSmall reports whether the scan is a rescan of few functions.
@@ -23,8 +23,8 @@ func (s *scan) isSmall(fresh []*device.Function) bool {
 	return len(s.base.Functions) > 0 && len(fresh) <= fewFunctions
 }
 
-// adoptBelow is adoptListed by a walk through the functions' own directories. Block devices may be elsewhere, and are
-// looked for in the list if a function may have some.
+// adoptBelow does the same as adoptListed by a walk through the functions' own directories. A block device may be elsewhere in the tree, so
+// adoptBelow reads the list of block devices if a function may have some.
 func (s *scan) adoptBelow(o owners) error {
 	disks := false
 	for _, f := range o {
@@ -40,15 +40,15 @@ func (s *scan) adoptBelow(o owners) error {
 	return s.adoptBlock(o)
 }
 
-// below walks through the devices below a function, but not through those below another function.
+// below walks through the devices below a function. It leaves out devices below another function.
 type below struct {
 	fs *sysfs.FS
 	f  *device.Function
-	// disks is set if there is a block device, or a controller of some.
+	// disks is set if there is a block device, or a controller of block devices.
 	disks bool
 }
 
-// adopt gives the function its devices. Ports have none, and a VFIO driver makes one.
+// adopt finds the devices of the function. Ports have none, and a VFIO driver creates only one.
 func (b *below) adopt() error {
 	c := &b.f.Children
 	switch {
@@ -94,8 +94,8 @@ func (b *below) walk(dir *sysfs.Dir, names []string) error {
 	return nil
 }
 
-// hasNoDevices reports whether a directory has no devices of the function: those of another function or root bus have
-// their own owner, and the others hold attributes only.
+// hasNoDevices reports whether a directory contains no devices of the function: the devices below another function or root bus belong to
+// that one, and the other directories hold only attributes.
 func hasNoDevices(name string) bool {
 	switch name {
 	case "power", "msi_irqs", "statistics", "queues":
@@ -105,7 +105,7 @@ func hasNoDevices(name string) bool {
 	return err == nil || isRoot(name)
 }
 
-// visit takes what is in a directory, which may be a device.
+// visit records the devices in a directory, which may be a device itself.
 func (b *below) visit(dir *sysfs.Dir) error {
 	names, dirs, err := dir.Subdirs()
 	if err != nil {
@@ -124,7 +124,7 @@ func (b *below) visit(dir *sysfs.Dir) error {
 	return b.walk(dir, dirs)
 }
 
-// takeNet takes a netdev below another device of the function; readNet has those right below it.
+// takeNet records a netdev below another device of the function. readNet records those directly below the function.
 func (b *below) takeNet(dir *sysfs.Dir) error {
 	name := path.Base(dir.Path())
 	if slices.Contains(b.f.Children.Net, name) {
@@ -139,7 +139,7 @@ func (b *below) takeNet(dir *sysfs.Dir) error {
 	return a.err
 }
 
-// takeNode takes a device with a device number.
+// takeNode records a device that has a device number.
 func (b *below) takeNode(dir *sysfs.Dir) error {
 	c := &b.f.Children
 	parent, name := path.Split(dir.Path())

@@ -10,13 +10,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// readChildren reads what the kernel's subsystems made of the function right
-// below its directory. What hangs on it more deeply is found from the other
-// side; see scan.adopt.
+// readChildren reads the devices that the kernel's subsystems created directly below the function's directory. Devices that are deeper in
+// the tree are found from the kernel's lists: see scan.adopt.
 func readChildren(f *device.Function, a *attributes) {
 	c := &f.Children
 	c.VFIO, c.Served = readVFIO(a)
-	if device.IsVFIO(f.Driver) { // which makes nothing else
+	if device.IsVFIO(f.Driver) { // a VFIO driver creates nothing else
 		return
 	}
 	readNet(f, a)
@@ -33,10 +32,9 @@ func readChildren(f *device.Function, a *attributes) {
 	}
 }
 
-// readNet reads the netdevs, and what only their directories say about uses:
-// the devices stacked on them, and that there is one in another network
-// namespace. sysfs lists a netdev in its own namespace only, but the directory
-// stays as long as there is one in any.
+// readNet reads the netdevs, and those of their uses that only their directories show: the devices stacked on them, and whether a netdev is
+// in another network namespace. sysfs lists a netdev only in its own namespace, but the directory stays while a netdev exists in any
+// namespace.
 func readNet(f *device.Function, a *attributes) {
 	net := a.sub("net")
 	defer net.close()
@@ -95,7 +93,7 @@ func uppersAt(fs *sysfs.FS, where string) ([]string, error) {
 	return uppers(a), a.err
 }
 
-// masters turns the uppers of a netdev into uses.
+// masters returns the uppers of a netdev as uses.
 func masters(netdev string, uppers []string) []device.Use {
 	uses := make([]device.Use, len(uppers))
 	for i, upper := range uppers {
@@ -150,8 +148,7 @@ func readVFIO(a *attributes) (name string, served bool) {
 	return names[0], true
 }
 
-// readVirtio reads the netdevs and disks of a virtio function, which hang on
-// the virtio device below it.
+// readVirtio reads the netdevs and disks of a virtio function, which are below its virtio device.
 func readVirtio(f *device.Function, a *attributes) {
 	names := a.names()
 	for _, name := range names {

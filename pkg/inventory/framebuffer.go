@@ -11,8 +11,8 @@ import (
 // frameBuffers are the frame buffers that the firmware set up and no driver for the display took over.
 type frameBuffers []device.FrameBuffer
 
-// readFrameBuffers reads them from the kernel's map of memory. Where that can't be read (a node that hides it, a copy that does
-// not have it), the platform devices that have a driver show them.
+// readFrameBuffers reads the frame buffers from the kernel's map of memory. If the map can't be read (a node that hides it, a copy that
+// does not have it), it takes the platform devices of frame buffers that have a driver.
 func readFrameBuffers(fsys *sysfs.FS) *frameBuffers {
 	iomem, err := fsys.ReadFile("proc/iomem")
 	found := frameBuffers(device.ParseFrameBuffers(string(iomem)))
@@ -22,8 +22,8 @@ func readFrameBuffers(fsys *sysfs.FS) *frameBuffers {
 	return &found
 }
 
-// boundFrameBuffers returns those that have a driver. Their devices are below the display since Linux 6.9; before, the display is
-// the adapter that the firmware booted with.
+// boundFrameBuffers returns the frame buffers that have a driver. Since Linux 6.9 their devices are below the display in the device tree.
+// On older kernels the display is the adapter that the firmware booted with.
 func boundFrameBuffers(fsys *sysfs.FS) frameBuffers {
 	var found frameBuffers
 	for _, driver := range device.FrameBufferDrivers() {

@@ -49,9 +49,9 @@ func (s *scan) readGroups(ctx context.Context) error {
 	return nil
 }
 
-// readGroup reads one group; nil if it does not exist. Only a group without a default domain, whose type the kernel does not know
-// (drivers/iommu/iommu.c iommu_group_show_type), can be one that VFIO made in its no-IOMMU mode. The regions that firmware and
-// IOMMU reserve for its members are those of before, if these are the same; before is nil if they must be read.
+// readGroup reads one group; nil if it does not exist. Only a group without a default domain can be one that VFIO created in its no-IOMMU
+// mode. The kernel shows no type for such a group (drivers/iommu/iommu.c iommu_group_show_type). If before is not nil and has the same type
+// and members, readGroup keeps the regions that firmware and IOMMU reserve for the members; otherwise it reads them.
 func readGroup(fsys *sysfs.FS, number int, before *device.Group) (*device.Group, error) {
 	dir, err := fsys.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
 	if sysfs.Vanished(err) {

@@ -59,8 +59,8 @@ func (r *hostReader) refresh(h *device.Host) {
 	h.Fabric = r.fabric()
 }
 
-// fabric reads what the plugin and bootstrap have written about the node's fabric. Most nodes have none, and nothing more is read there.
-// The files are root's: to anybody else the node has no fabric.
+// fabric reads the files about the node's fabric that the plugin and bootstrap have written. Most nodes have none, and then it reads
+// nothing more. Only root can read the files: for any other user the node has no fabric.
 func (r *hostReader) fabric() device.FabricFacts {
 	var f device.FabricFacts
 	f.State = r.own(fabric.StateFile, &f)
@@ -73,8 +73,8 @@ func (r *hostReader) fabric() device.FabricFacts {
 	return f
 }
 
-// own returns the content of a file of kata-vfio's; empty if it does not exist, or is not for this user. Another error is noted and
-// fails no scan: it concerns the fabric's GPUs, and no other device of the node.
+// own returns the content of one of kata-vfio's files; empty if it does not exist, or if this user may not read it. Any other error is
+// recorded and fails no scan: it affects only the GPUs of the fabric.
 func (r *hostReader) own(file string, f *device.FabricFacts) string {
 	text, err := readOptional(r.fs, file)
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
@@ -124,8 +124,8 @@ func (r *hostReader) text(file string) string {
 	return text
 }
 
-// hint returns the beginning of a file that only improves what an operator is told: no scan fails for it. /proc/cpuinfo
-// has kilobytes for each processor, and the first says enough.
+// hint returns the beginning of a file that only improves messages for operators, so that no scan fails because of it. /proc/cpuinfo has
+// kilobytes for each processor, and the first processor is enough.
 func (r *hostReader) hint(file string) string {
 	const enough = 8 << 10
 	data, err := r.fs.ReadAtMost(file, enough)
@@ -206,13 +206,12 @@ func (r *hostReader) aliases(kernel string) []device.Alias {
 	return aliases
 }
 
-// console says through what the kernel's virtual console is shown.
+// console says on what the kernel's virtual console is shown.
 type console struct {
 	// text is set when it is VGA text mode, which the boot VGA adapter has.
 	text bool
-	// frames is set when it is a frame buffer: that of the functions in owners,
-	// or, if firmware is set, one that the firmware set up (efifb, simpledrm) in
-	// the memory of the boot VGA adapter, whichever that is.
+	// frames is set if the console is on a frame buffer: one of the functions in owners or, if firmware is set, one that the firmware set
+	// up (efifb, simpledrm) in the memory of the boot VGA adapter, whichever function that is.
 	frames   bool
 	firmware bool
 	owners   map[pci.Address]bool
@@ -254,8 +253,8 @@ func readConsole(fsys *sysfs.FS) (*console, error) {
 	return c, nil
 }
 
-// uses reports whether the boot console is on f. Only the adapter on which the firmware showed its messages
-// counts: the kernel also puts its console on any other display, where it is not needed.
+// uses returns the console as a use of f if the boot console is on f. Only the adapter on which the firmware showed its messages counts:
+// the kernel also puts its console on any other display, where it is not needed.
 func (c *console) uses(f *device.Function) []device.Use {
 	shown := c.text || c.frames && (c.firmware || c.owners[f.Address])
 	if !f.BootVGA || !shown {

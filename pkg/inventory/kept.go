@@ -7,26 +7,25 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// A [Lightly] made rescan keeps what a device has for as long as it is there: its revision, which capabilities it has and
-// where, its NUMA node, and the link that it can have. Whatever decides whether a claim can have the function is read
-// again, what software can switch in its capabilities included.
+// A rescan that is made [Lightly] keeps the facts that can't change while a device is on the bus: its revision, which capabilities it has
+// and where, its NUMA node, and the link that it can have. It reads again everything that decides whether a claim can have the function,
+// including the parts of capabilities that software can change.
 //
-// Two kinds of functions are read briefly, since no claim takes them: bridges above a device, of which the driver, the
-// group and the registers count, and the PF of a VF, of which the driver, the number of VFs, the interfaces, the link
-// and the errors count.
+// Two kinds of functions are read briefly, since no claim takes them. Of a bridge above a device, only the driver, the group and the
+// registers count. Of the PF of a VF, only the driver, the number of VFs, the interfaces, the link and the errors count.
 
-// kept is what may be kept of a function.
+// kept is the previous state of a function, and how much of it a rescan may keep.
 type kept struct {
-	// before is its last known state, nil if there is none.
+	// before is the function's last known state; nil if nothing may be kept.
 	before *device.Function
-	// brief is set for one that is read briefly.
+	// brief is set if the function is one that is read briefly.
 	brief bool
 }
 
-// errOtherDevice says that a function is not the device that it was: nothing may be kept of it.
+// errOtherDevice says that there is another device at the address now, so that no fact of the former one may be kept.
 var errOtherDevice = errors.New("the device at this address was replaced")
 
-// of returns what may be kept of f, now that it is known what f is.
+// of returns what may be kept of f, once it is known which device f is: nothing if it is another device than before.
 func (k kept) of(f *device.Function) kept {
 	if k.before == nil || !sameDevice(f, k.before) {
 		return kept{}
@@ -34,7 +33,8 @@ func (k kept) of(f *device.Function) kept {
 	return k
 }
 
-// is reports whether f, whose driver is known, is read briefly. What hangs on it came with its driver.
+// is reports whether f, whose driver is known, is read briefly. A function with another driver than before is not: its children came with
+// the driver.
 func (k kept) is(f *device.Function) bool { return k.brief && f.Driver == k.before.Driver }
 
 // isBridge reports whether f is a bridge that is read briefly.
@@ -42,8 +42,7 @@ func (k kept) isBridge(f *device.Function) bool {
 	return k.is(f) && f.Class.Sub() == pci.ClassPCIBridge
 }
 
-// sameDevice reports whether a and b are one kind of device, and have been on the bus all the time, as far as that can be
-// seen.
+// sameDevice reports whether a and b are the same kind of device, and the device stayed on the bus in between, as far as that can be seen.
 func sameDevice(a, b *device.Function) bool {
 	return a.Inode == b.Inode && a.Vendor == b.Vendor && a.Device == b.Device && a.SubVendor == b.SubVendor && a.SubDevice == b.SubDevice &&
 		a.Class == b.Class && a.Revision == b.Revision && a.Modalias == b.Modalias
@@ -76,7 +75,7 @@ func rereadLink(a *attributes, before *device.Link) *device.Link {
 	return readLink(a)
 }
 
-// readBrief keeps what hangs on a function and uses it, except for its interfaces: VFs are selected by them.
+// readBrief keeps the children and uses of a function, and reads only its interfaces again: VFs are selected by them.
 func readBrief(f *device.Function, a *attributes, before *device.Function) {
 	f.Children, f.Uses, f.PortSpeed = before.Children, before.Uses, before.PortSpeed
 	if f.Class.Sub() != pci.ClassPCIBridge {
@@ -84,8 +83,8 @@ func readBrief(f *device.Function, a *attributes, before *device.Function) {
 	}
 }
 
-// rereadPF reads the number of VFs. The addresses of as many VFs are the same, so that one look at the last and one
-// beyond it is enough.
+// rereadPF reads the number of VFs. If their number is the same, their addresses are too, so it is enough to look at the last VF and the
+// one after it.
 func rereadPF(f *device.Function, a *attributes, before *device.PF) {
 	pf := *before
 	n := len(pf.VFs)

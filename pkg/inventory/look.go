@@ -11,15 +11,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// poweredDown is the power state in which a function answers nothing, and a look
-// at its registers would wake it.
+// poweredDown is the power state in which a function does not answer. Reading its registers would wake it.
 const poweredDown = "D3cold"
 
-// Look checks whether the given functions still answer, have a link and reported fatal errors, what software has switched
-// of ACS, ATS, PRI and PASID, and which parts of the node use each function. It rescans those that differ from the latest
-// snapshot: the kernel sends no uevent for a device that falls off the bus or a register that somebody writes, nor for
-// an address on its interface. It reads a few bytes of each given function,
-// and reads those with an interface or a disk [Lightly]. What can't be read is left out, and named in the error.
+// Look checks whether the given functions still answer, whether they have a link, whether they reported fatal errors, what software has
+// changed in ACS, ATS, PRI and PASID, and which parts of the node use them. It rescans functions that differ from the latest snapshot. The
+// kernel sends no uevent for a device that falls off the bus, for a register that somebody writes, or for an address on an interface. Look
+// reads a few bytes of each given function, and rescans functions with an interface or a disk [Lightly]. It leaves out what it can't read,
+// and names it in the error.
 func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) error {
 	snap := w.latest.Load()
 	var errs []error
@@ -28,7 +27,7 @@ func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) e
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if f.Locked || !meant(f) { // a locked one is read again already
+		if f.Locked || !meant(f) { // a locked function is already retried
 			continue
 		}
 		same, err := soundAsBefore(w.fs, f)
@@ -42,7 +41,7 @@ func (w *Watcher) Look(ctx context.Context, meant func(*device.Function) bool) e
 	return errors.Join(append(errs, w.lookAtUses(ctx, snap))...)
 }
 
-// soundAsBefore reports whether a function is as well or unwell as it was, and switched as it was.
+// soundAsBefore reports whether a function's condition and the switches in its capabilities are the same as before.
 func soundAsBefore(fs *sysfs.FS, before *device.Function) (bool, error) {
 	dir, _, err := openFunction(fs, before.Address, "")
 	if err != nil {
@@ -67,7 +66,7 @@ func soundAsBefore(fs *sysfs.FS, before *device.Function) (bool, error) {
 	return same && (now.ConfigDead || switchedAsBefore(before.Capabilities, switches)), nil
 }
 
-// switchedAsBefore reports whether software has switched nothing of the capabilities.
+// switchedAsBefore reports whether the switches in the capabilities, which software can change, are the same as before.
 func switchedAsBefore(before pci.Capabilities, registers [][]byte) bool {
 	now, same := before.Reread(registers)
 	return same && reflect.DeepEqual(now, before)
@@ -81,15 +80,15 @@ func notVanished(err error) error {
 	return err
 }
 
-// readFatalErrors reads how many fatal errors the kernel counted; 0 where it counts none.
+// readFatalErrors reads how many fatal errors the kernel counted; 0 if the kernel does not count them.
 func readFatalErrors(a *attributes) uint64 {
 	text, _ := a.text("aer_dev_fatal")
 	total, _ := pci.ParseFatalErrors(text)
 	return total
 }
 
-// lookAtUses has functions read again that the node uses otherwise than the snapshot
-// says: no uevent comes with an address, a route, a bond or a mount.
+// lookAtUses reads those functions again whose use by the node may have changed: the kernel sends no uevent for an address, a route, a bond
+// or a mount.
 func (w *Watcher) lookAtUses(ctx context.Context, snap *device.Snapshot) error {
 	var addrs []pci.Address
 	var errs []error
@@ -113,8 +112,7 @@ func (w *Watcher) lookAtUses(ctx context.Context, snap *device.Snapshot) error {
 	return errors.Join(errs...)
 }
 
-// mayBeUsed reports whether the node can begin or end a use of a function without a
-// uevent.
+// mayBeUsed reports whether the node can start or stop using a function without a uevent.
 func mayBeUsed(f *device.Function) bool {
 	return len(f.Children.Net) > 0 || len(f.Children.Block) > 0 || len(f.Uses) > 0 || f.BootVGA
 }

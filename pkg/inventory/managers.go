@@ -10,8 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// readManagers finds out which of the functions manage NVSwitches. It asks none on a node whose GPUs have no such NVSwitches: the device takes
-// time for each word of its vital product data. They don't change while it is on the bus.
+// readManagers finds out which of the functions manage NVSwitches. If no GPU of the node has such NVSwitches, it reads nothing: the device
+// takes time for each word of its vital product data. The data don't change while the device is on the bus.
 func (s *scan) readManagers(ctx context.Context, fresh []*device.Function) error {
 	if !s.hasManagedSwitches() {
 		return nil
@@ -52,8 +52,8 @@ func (s *scan) hasManagedSwitches() bool {
 	return false
 }
 
-// unasked returns the functions that are not read yet and were never asked whether they manage NVSwitches: a GPU that makes the question
-// necessary came after them.
+// unasked returns functions that may manage NVSwitches, whose vital product data was never read and which are not part of this scan. A GPU
+// that makes them relevant appeared after them.
 func (s *scan) unasked() []pci.Address {
 	var addrs []pci.Address
 	if !s.hasManagedSwitches() {
@@ -71,7 +71,8 @@ func (s *scan) unasked() []pci.Address {
 // identifierString is the tag that vital product data begin with (PCI_VPD_LRDT_ID_STRING in include/linux/pci.h).
 const identifierString = 0x82
 
-// manager asks one function. Without an answer it may manage NVSwitches, and is asked again when it is read again.
+// manager reads the vital product data of one function. If they can't be read, the function may manage NVSwitches, and its data are read
+// again when the function is read again.
 func (s *scan) manager(f *device.Function) *device.SwitchManager {
 	before, ok := s.base.Function(f.Address)
 	if ok && before.Manager != nil && before.Manager.Unread == "" && sameDevice(f, before) {

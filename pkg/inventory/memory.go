@@ -39,7 +39,7 @@ func readMemory(f *device.Function, a *attributes) {
 	}
 }
 
-// bars returns the BARs that are there.
+// bars returns the BARs that the function has, assigned or not.
 func bars(resources []pci.Resource) []device.BAR {
 	var all []device.BAR
 	for i, r := range resources {

@@ -16,12 +16,11 @@ func idsFiles() []string {
 	return []string{"usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids"}
 }
 
-// Names names vendors and models by a pci.ids database (pci.ids(5)). A nil
-// *Names knows none. It is safe for concurrent use.
+// Names looks up the names of vendors and models in a pci.ids database (pci.ids(5)). A nil *Names knows no name. It is safe for concurrent
+// use.
 //
-// The database has forty thousand names, of which a node needs ten: so the
-// text is kept as it is, with an index of its vendors, and loading it takes a
-// pass over its lines.
+// The database has forty thousand names, of which a node needs about ten. So Names keeps the text as it is, with an index of its vendors,
+// and loading it takes one pass over its lines.
 type Names struct {
 	text    string
 	vendors map[pci.ID]int // where the vendor's line begins
@@ -91,7 +90,7 @@ func belongs(line string) bool {
 	return strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "#") || line == "\n"
 }
 
-// entry splits "10de  NVIDIA Corporation"; false for a line that is none.
+// entry splits a line such as "10de  NVIDIA Corporation". It returns false for a line without an ID and a name.
 func entry(line string) (id pci.ID, name string, ok bool) {
 	digits, name, ok := strings.Cut(line, "  ")
 	if !ok || id.UnmarshalText([]byte(digits)) != nil {
@@ -100,8 +99,8 @@ func entry(line string) (id pci.ID, name string, ok bool) {
 	return id, strings.TrimSpace(name), true
 }
 
-// Apply names the functions of a snapshot that was scanned without names, which
-// could be loaded meanwhile. The caller must not have shared it yet.
+// Apply sets the names in a snapshot that was scanned without names, so that the names can be loaded during the scan. The snapshot must not
+// be shared yet.
 func (n *Names) Apply(s *device.Snapshot) {
 	functions := make([]*device.Function, len(s.Functions))
 	for i := range s.Functions {

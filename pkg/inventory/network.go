@@ -17,18 +17,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// network is what the node's network namespace does with its netdevs.
+// network holds the uses that the node's network namespace makes of netdevs: addresses and routes.
 type network struct {
 	fs        *sysfs.FS
 	addresses map[string][]string // by netdev
 	byIndex   map[int][]string    // IPv4 addresses, by the netdev's index
 	routes    map[string][]string
-	stacked   map[string][]string // uppers by netdev, as far as asked for
+	stacked   map[string][]string // uppers by netdev, as far as they were read
 }
 
-// readNetwork reads the addresses and routes of the node: IPv4 addresses as [Addresses] does, all else from proc. Of a copy
-// without IPv4 addresses, those are found by the routes to their subnets; one without any such route in the main table is
-// not seen.
+// readNetwork reads the addresses and routes of the node: IPv4 addresses as [Addresses] does, everything else from proc. In a copy of a
+// node without IPv4 addresses, it finds the netdevs of addresses by the routes to their subnets. It does not find an address without such a
+// route in the main table.
 func readNetwork(ctx context.Context, fs *sysfs.FS, ask *link.Rtnetlink) (*network, error) {
 	routes4, err1 := readLines(fs, "net/route", parseRoutes4)
 	routes6, err2 := readLines(fs, "net/ipv6_route", parseRoutes6)
@@ -64,7 +64,7 @@ func readLines[T any](fs *sysfs.FS, file string, parse func(string) ([]T, error)
 	return parse(text)
 }
 
-// guessLocal4 finds IPv4 addresses where nothing says on which netdevs they are.
+// guessLocal4 finds the netdevs of IPv4 addresses if no source names them.
 func (n *network) guessLocal4(routes []route) error {
 	text, err := readInit(n.fs, "net/fib_trie")
 	if err != nil {
@@ -85,8 +85,7 @@ func (n *network) addRoutes(routes []route) {
 	}
 }
 
-// addLocal4 finds the netdevs of an address: those with the narrowest route
-// to its subnet that has no gateway.
+// addLocal4 finds the netdevs of an address: those that have the narrowest route to the address's subnet without a gateway.
 func (n *network) addLocal4(addr netip.Addr, routes []route) {
 	best := -1
 	var netdevs []string
@@ -104,8 +103,7 @@ func (n *network) addLocal4(addr netip.Addr, routes []route) {
 	}
 }
 
-// uses returns what the node does with f's netdevs, by way of the devices
-// stacked on them too.
+// uses returns the uses that the node makes of f's netdevs, directly or through the devices stacked on them.
 func (n *network) uses(f *device.Function) ([]device.Use, error) {
 	var uses []device.Use
 	for _, netdev := range f.Children.Net {
@@ -144,7 +142,7 @@ func (n *network) usesThrough(netdev, carrier string) ([]device.Use, error) {
 	return uses, nil
 }
 
-// stack returns all netdevs above one of f's: its bond, the bridge of that, ...
+// stack returns all netdevs above one of f's netdevs: its bond, the bridge on that bond, and so on.
 func (n *network) stack(f *device.Function, netdev string) ([]string, error) {
 	var stack []string
 	for _, u := range f.Uses {
@@ -235,11 +233,9 @@ func parseRoutes4(text string) ([]route, error) {
 	return routes, nil
 }
 
-// parseRoutes6 reads the text of proc/net/ipv6_route: destination and length,
-// source and length, gateway, metric, two counters, flags and netdev
-// (net/ipv6/route.c, fib6 seq). Routes that every netdev gets with its
-// link-local address, and those to the node itself, say nothing and are left
-// out.
+// parseRoutes6 reads the text of proc/net/ipv6_route: destination and length, source and length, gateway, metric, two counters, flags and
+// netdev (net/ipv6/route.c, fib6 seq). It leaves out the routes that every netdev gets with its link-local address, and the routes to the
+// node itself, because they show no use.
 func parseRoutes6(text string) ([]route, error) {
 	const rtfLocal, rtfAnycast = 0x80000000, 0x00100000
 	var routes []route

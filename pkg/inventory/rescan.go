@@ -23,8 +23,8 @@ func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pc
 			return nil, fmt.Errorf("rescan host facts: %w", err)
 		}
 	}
-	// A group can have members that neither the caller nor prev knows, and those can have changed other groups. Each
-	// function is read once, so the loop ends.
+	// A group may have members that neither the caller nor prev knows, and these may have changed other groups. Each function is read once,
+	// so the loop ends.
 	for next := addrs; len(next) > 0; {
 		for _, a := range next {
 			s.asked[a] = true
@@ -47,11 +47,10 @@ func Rescan(ctx context.Context, fs *sysfs.FS, prev *device.Snapshot, addrs []pc
 	return s.snapshot(host), nil
 }
 
-// reread reads the functions at addrs and those that a change there concerns,
-// but none twice.
+// reread reads the functions at addrs, and all functions that a change of these may affect. It reads no function twice.
 func (s *scan) reread(ctx context.Context, addrs []pci.Address) error {
 	for len(addrs) > 0 {
-		// A VF concerns its PF and the PF its VFs, so a function that was read must not be read again.
+		// A VF affects its PF, and the PF its VFs, so a function that was read must not be read again.
 		now := slices.DeleteFunc(distinct(addrs), func(a pci.Address) bool {
 			_, done := s.functions[a]
 			return done
@@ -72,8 +71,8 @@ func (s *scan) reread(ctx context.Context, addrs []pci.Address) error {
 	return nil
 }
 
-// locate finds the places of functions in the device tree, and returns those that are there: in the directory that lists
-// all, one look for each is enough.
+// locate finds the places of functions in the device tree, and returns the addresses of those that exist. One look-up for each is enough in
+// the directory that lists all functions.
 func (s *scan) locate(addrs []pci.Address) (there []pci.Address, err error) {
 	dir, err := s.fs.OpenDir(sysfs.Devices)
 	if err != nil && !sysfs.Vanished(err) {
@@ -108,10 +107,9 @@ func distinct(addrs []pci.Address) []pci.Address {
 	return slices.Compact(addrs)
 }
 
-// concerned returns the functions that the change of one from before to after
-// (nil when it was or is not there) may have changed too: the PF of a VF, and
-// all VFs of a PF that has gained or lost any, since its VFs come and go
-// together.
+// concerned returns the functions that a change of one function from before to after may also have changed; before or after is nil if the
+// function did not or does not exist. These are the PF of a VF, and all VFs of a PF that has gained or lost any, since its VFs appear and
+// disappear together.
 func concerned(before, after *device.Function) []pci.Address {
 	var other []pci.Address
 	for _, f := range []*device.Function{before, after} {

@@ -32,12 +32,13 @@ type Option func(*scan)
 // WithNames resolves vendor and model names from a pci.ids database. Names are for display only.
 func WithNames(names *Names) Option { return func(s *scan) { s.names = names } }
 
-// Lightly makes a [Rescan] keep what can't change while a device stays on the bus, such as the list of its capabilities. It
-// reads again what software can switch in them: the control words of ACS, ATS, PRI and PASID. The capabilities of ports are
-// read in full. PFs that are read because of their VFs only keep more. Use it if only bindings, uses and isolation matter.
+// Lightly makes a [Rescan] keep facts that can't change while a device stays on the bus, such as the list of its capabilities. It still
+// reads the parts of capabilities that software can change: the control words of ACS, ATS, PRI and PASID. It reads the capabilities of
+// ports in full. It keeps more of a PF that is read only because of its VFs. Use it if only bindings, uses and isolation matter.
 func Lightly() Option { return func(s *scan) { s.light = true } }
 
-// KeepHost makes a [Rescan] keep what is loaded on the host, and how it is set. That decides on new claims only.
+// KeepHost makes a [Rescan] keep which drivers and modules are loaded on the host, and their parameters. These facts matter only for new
+// claims.
 func KeepHost() Option { return func(s *scan) { s.keepHost = true } }
 
 // scan is one reading of a node, or of a part of it.
@@ -47,16 +48,17 @@ type scan struct {
 	light bool
 	// keepHost is that of [KeepHost].
 	keepHost bool
-	// asked are the functions of a rescan that are not read because of others.
+	// asked are the functions that a rescan reads for their own sake, unlike functions that it reads only because of another one, such as
+	// the PF of a VF.
 	asked map[pci.Address]bool
-	// base is what is known already and not read again; empty for a full scan.
+	// base is the previous snapshot, whose facts count for all that is not read again; empty for a full scan.
 	base *device.Snapshot
-	// functions and groups hold what was read; nil for what is not there.
+	// functions and groups hold what was read; nil for a function or group that does not exist.
 	functions map[pci.Address]*device.Function
 	groups    map[int]*device.Group
-	// places are where the functions were listed, of those that were.
+	// places are the places in the device tree of functions, as far as the directory that lists functions was read.
 	places map[pci.Address]string
-	// What uses the functions is read when the first function asks; ask is nil for a connection of the scan's own.
+	// The sources of uses are read when the first function needs them. If ask is nil, the scan makes a connection of its own.
 	ask     *link.Rtnetlink
 	network *network
 	mounts  *mounts
@@ -112,8 +114,8 @@ func Scan(ctx context.Context, fs *sysfs.FS, opts ...Option) (*device.Snapshot, 
 	return s.snapshot(host), nil
 }
 
-// listFunctions returns the addresses of the node's functions, sorted, and keeps
-// their places: to ask for one link after the other is cheap where they are listed.
+// listFunctions returns the sorted addresses of the node's functions, and keeps their places: reading one link after the other is cheap in
+// the directory that lists them.
 func (s *scan) listFunctions() ([]pci.Address, error) {
 	dir, err := s.fs.OpenDir(sysfs.Devices)
 	if err != nil {
@@ -160,16 +162,16 @@ func (s *scan) read(ctx context.Context, addrs []pci.Address) error {
 	return nil
 }
 
-// recall gives a function whose configuration space is out of reach now, since an
-// operation on it hangs in the kernel, the capabilities that it had.
+// recall restores the former capabilities of a function whose configuration space can't be read now, because an operation on it hangs in
+// the kernel.
 func (s *scan) recall(f *device.Function) {
 	if before, ok := s.base.Function(f.Address); ok && f.Locked && f.Capabilities.Truncated && sameDevice(f, before) {
 		f.Capabilities = before.Capabilities
 	}
 }
 
-// spread does n pieces of work on all processors: reading is all system calls,
-// and waits for slow registers of devices. It ends with the first error.
+// spread does n pieces of work on all processors: reading consists of system calls that wait for slow registers of devices. It ends with
+// the first error.
 func spread(ctx context.Context, n int, work func(i int) error) error {
 	if n == 1 && ctx.Err() == nil { // as when a claim ends: a goroutine costs as much as some reads
 		return work(0)
@@ -192,8 +194,8 @@ func spread(ctx context.Context, n int, work func(i int) error) error {
 	return g.Wait()
 }
 
-// finish adds to the functions of fresh what is known only once all functions
-// and groups are: names, switches, VF numbers, nested children and uses.
+// finish adds to the functions of fresh the facts that are known only once all functions and groups are read: names, switches, VF numbers,
+// nested children and uses.
 func (s *scan) finish(ctx context.Context, fresh []*device.Function) error {
 	for _, f := range fresh {
 		s.place(f)
@@ -238,8 +240,8 @@ func (s *scan) snapshot(host device.Host) *device.Snapshot {
 	}
 }
 
-// merge returns base, which is sorted by key, with what was read in place of
-// what it has under the same key.
+// merge returns base, which is sorted by key, with its entries replaced by those that were read under the same key. A nil entry removes the
+// one of base.
 func merge[K comparable, V any](base []V, read map[K]*V, key func(*V) K, compare func(a, b K) int) []V {
 	keys := slices.SortedFunc(maps.Keys(read), compare)
 	merged := make([]V, 0, len(base)+len(keys))
@@ -310,9 +312,8 @@ func lastAddress(where string) (pci.Address, bool) {
 	}
 }
 
-// place finds the lowest switch above f: the nearest bridge that is a switch's
-// upstream port. Where a bridge on the way can't be read, the nearest is not
-// known, and nothing is said.
+// place finds the lowest switch above f: the nearest bridge that is a switch's upstream port. If a bridge on the way can't be read, the
+// lowest switch is unknown, and none is set.
 func (s *scan) place(f *device.Function) {
 	f.Switch = nil
 	for i := len(f.Upstream) - 1; i >= 0; i-- {
@@ -343,9 +344,8 @@ func (s *scan) number(f *device.Function) {
 	}
 }
 
-// rank counts the VFs of the same PF before f. The kernel makes a VF first and
-// the PF's link to it then; until then this is its index, since VFs appear in
-// the order of index and address.
+// rank counts the VFs of the same PF before f. The kernel creates a VF before the PF's link to it. Until the link exists, the count is the
+// VF's index, because VFs appear in the order of index and address.
 func (s *scan) rank(f *device.Function) int {
 	n := 0
 	for _, other := range s.functions {

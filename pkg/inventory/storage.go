@@ -14,17 +14,16 @@ import (
 // A blockDevice is a disk or one of its partitions.
 type blockDevice struct {
 	name string
-	// disk is the disk that it is a partition of, empty for a disk.
+	// disk is the disk that contains the partition; empty if the device is a disk itself.
 	disk string
-	// owners are the functions that lead to it: several for an NVMe namespace
-	// with native multipath, none for a virtual device.
+	// owners are the functions behind the block device: several for an NVMe namespace with native multipath, none for a virtual device.
 	owners []pci.Address
 }
 
 // storage is what the node knows of block devices.
 type storage struct{ devices []blockDevice }
 
-// readStorage lists the block devices. It does so once a scan.
+// readStorage lists the block devices. It reads them once for each scan.
 func (s *scan) readStorage() (*storage, error) {
 	if s.storage != nil {
 		return s.storage, nil
@@ -88,12 +87,11 @@ func (st *storage) partitions(disk string) []string {
 	return names
 }
 
-// mounts is what the node does with its block devices.
+// mounts holds the uses that the node makes of its block devices: mounts and swaps.
 type mounts struct {
 	fs *sysfs.FS
-	// byNumber and bySource hold mount points, by "major:minor" and by the name
-	// of the node that was mounted: btrfs and the like mount under a number that
-	// is not the device's.
+	// byNumber and bySource hold mount points, by "major:minor" and by the name of the mounted node. Both are needed: btrfs and similar
+	// file systems mount under a number that is not the device's.
 	byNumber, bySource map[string][]string
 	swap               map[string]bool // by the node's name
 	storage            *storage
@@ -148,8 +146,7 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(s)
 }
 
-// parseSwaps reads the names of the devices in proc/swaps. A swap file counts
-// by the mount that it is on.
+// parseSwaps returns the names of the devices in proc/swaps. It leaves out swap files: such a file is found by the mount that it is on.
 func parseSwaps(text string) map[string]bool {
 	names := map[string]bool{}
 	for _, line := range lines(text) {
@@ -175,8 +172,8 @@ func (m *mounts) uses(f *device.Function) ([]device.Use, error) {
 	return uses, nil
 }
 
-// partUses returns the uses of a block device; name is the part of a disk that carries it. They are reported as uses
-// of that part. above lists the devices between the two.
+// partUses returns the uses of the block device name, which is part itself or a device that is built on part. The uses are reported as uses
+// of part. above lists the devices between the two.
 func (m *mounts) partUses(part, name string, above []string) ([]device.Use, error) {
 	number, err := readOptional(m.fs, "sys/class/block/"+name+"/dev")
 	if err != nil {
@@ -197,8 +194,7 @@ func (m *mounts) partUses(part, name string, above []string) ([]device.Use, erro
 	return append(uses, stacked...), err
 }
 
-// stack returns the uses by the devices built right on a block device, and of
-// those.
+// stack returns the uses of a block device by the devices built directly on it, and the uses of these devices.
 func (m *mounts) stack(part, name string, above []string) ([]device.Use, error) {
 	holders, err := m.fs.ReadDir("sys/class/block/" + name + "/holders")
 	if sysfs.Vanished(err) {
@@ -222,8 +218,7 @@ func (m *mounts) stack(part, name string, above []string) ([]device.Use, error) 
 	return uses, nil
 }
 
-// title returns a block device's name with the one that people know it by:
-// "dm-0 (vg0-data)".
+// title returns a block device's name together with the name that people know: "dm-0 (vg0-data)".
 func (m *mounts) title(name string) string {
 	known, err := readOptional(m.fs, path.Join("sys/class/block", name, "dm/name"))
 	if err != nil || known == "" {
@@ -232,8 +227,7 @@ func (m *mounts) title(name string) string {
 	return name + " (" + known + ")"
 }
 
-// listing names the first of several and counts the others: a volume of a
-// container is mounted in many places.
+// listing returns the first of several names and the number of the others: a volume of a container is mounted in many places.
 func listing(all []string) string {
 	if len(all) == 1 {
 		return all[0]

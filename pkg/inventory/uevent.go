@@ -29,9 +29,8 @@ type Uevent struct {
 	Subsystem string
 }
 
-// ParseUevent decodes a message of the kernel: "action@path" and then
-// variables "NAME=value", each ended by a NUL. Messages of udev, which begin
-// otherwise, are an error.
+// ParseUevent decodes a message of the kernel: "action@path", followed by variables "NAME=value", each ended by a NUL. It returns an error
+// for messages of udev, which begin in another way.
 func ParseUevent(data []byte) (Uevent, error) {
 	header, rest, ok := bytes.Cut(data, []byte{0})
 	action, devpath, ok2 := strings.Cut(string(header), "@")
@@ -93,8 +92,8 @@ func listen() (*netlinkEvents, error) {
 	return &netlinkEvents{file: file, conn: conn}, nil
 }
 
-// Next implements [Events]. Messages that the kernel did not send, or that it
-// does not write so, are passed over: anybody may send to a socket.
+// Next implements [Events]. It skips messages that did not come from the kernel or do not have the kernel's format: anybody may send to a
+// socket.
 func (e *netlinkEvents) Next() (Uevent, error) {
 	for {
 		n, from, err := e.receive()
@@ -134,19 +133,19 @@ func (e *netlinkEvents) receive() (n int, from unix.Sockaddr, err error) {
 // Close implements [events].
 func (e *netlinkEvents) Close() error { return e.file.Close() }
 
-// A subject is the device of a uevent. Many events about one device are as good as one.
+// A subject is the device of a uevent. Several events about one device have the same effect as one.
 type subject struct{ subsystem, path string }
 
 // scope says what has to be read again.
 type scope struct {
 	// all is a full scan.
 	all bool
-	// addrs are functions. With none, the facts of the host alone.
+	// addrs are the functions to read again. If it is empty, only the facts of the host are read.
 	addrs []pci.Address
 }
 
-// relevant reports whether the inventory has to do with a uevent. A node with
-// containers makes and drops virtual netdevs and loop devices all day.
+// relevant reports whether a uevent may change the inventory. A node with containers creates and removes virtual netdevs and loop devices
+// all the time.
 func relevant(ev Uevent) bool {
 	_, onFunction := lastAddress(ev.Path)
 	switch ev.Subsystem {
@@ -164,7 +163,7 @@ func relevant(ev Uevent) bool {
 	return false
 }
 
-// newScope returns what a set of subjects makes it necessary to read.
+// newScope returns what must be read again because of a set of subjects.
 func newScope(subjects map[subject]bool, snap *device.Snapshot) scope {
 	var s scope
 	for subj := range subjects {
@@ -175,8 +174,7 @@ func newScope(subjects map[subject]bool, snap *device.Snapshot) scope {
 	return s
 }
 
-// concernedBy returns the functions that an event is about, false if only a
-// full scan will tell.
+// concernedBy returns the functions that an event may change, and false if only a full scan can tell.
 func concernedBy(subj subject, snap *device.Snapshot) ([]pci.Address, bool) {
 	if a, ok := lastAddress(subj.path); ok {
 		return []pci.Address{a}, true
@@ -237,7 +235,7 @@ func newPending() *pending {
 	return &pending{wake: make(chan struct{}, 1), subjects: map[subject]bool{}}
 }
 
-// add notes subjects, or with none that anything may have changed.
+// add records subjects. Without subjects it records that anything may have changed.
 func (p *pending) add(subjects ...subject) {
 	p.mu.Lock()
 	for _, s := range subjects {
@@ -260,7 +258,7 @@ func (p *pending) latest() time.Time {
 	return p.last
 }
 
-// take returns what has changed and forgets it. The token goes with it: whoever adds more leaves another.
+// take returns what has changed, and forgets it. It also takes the token from wake: a later add puts in another one.
 func (p *pending) take() (all bool, subjects map[subject]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,7 +271,7 @@ func (p *pending) take() (all bool, subjects map[subject]bool) {
 	return all, subjects
 }
 
-// put returns what was taken and could not be used. It wakes no reader.
+// put puts back what take returned and could not be used. It wakes nobody.
 func (p *pending) put(all bool, subjects map[subject]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

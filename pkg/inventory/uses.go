@@ -65,8 +65,8 @@ func (s *scan) readUses(ctx context.Context, f *device.Function) (uses []device.
 	return uses, nil
 }
 
-// hadNoFrameBuffer reports whether the same device had none before. The kernel makes those of the firmware at boot only
-// (drivers/firmware/sysfb.c sysfb_init), so that it has none now.
+// hadNoFrameBuffer reports whether the same device had no frame buffer before. The kernel creates the firmware's frame buffers only at boot
+// (drivers/firmware/sysfb.c sysfb_init), so such a device has none now.
 func (s *scan) hadNoFrameBuffer(f *device.Function) bool {
 	before := s.keeps(f.Address).of(f).before
 	return before != nil && !slices.ContainsFunc(before.Uses, func(u device.Use) bool { return u.Kind == device.UseConsole })
@@ -83,8 +83,7 @@ func newOwners(fresh []*device.Function) owners {
 	return o
 }
 
-// at returns the function that a place in the device tree belongs to, nil if
-// it is none of them.
+// at returns the function to which a place in the device tree belongs; nil if it is none of the owners.
 func (o owners) at(where string) *device.Function {
 	a, ok := lastAddress(where)
 	if !ok {
@@ -93,10 +92,8 @@ func (o owners) at(where string) *device.Function {
 	return o[a]
 }
 
-// adopt gives the functions of fresh what hangs on them at any depth: the
-// disks of a SCSI or USB controller, a USB netdev, and all device nodes. The
-// kernel's lists of block devices, netdevs and device numbers lead to the
-// places of all of them in the device tree.
+// adopt finds the children of the functions of fresh at any depth: the disks of a SCSI or USB controller, a USB netdev, and all device
+// nodes. The kernel's lists of block devices, netdevs and device numbers name the places of all of them in the device tree.
 func (s *scan) adopt(fresh []*device.Function) error {
 	adopt := s.adoptListed
 	if s.isSmall(fresh) {
@@ -117,7 +114,7 @@ func (s *scan) adopt(fresh []*device.Function) error {
 	return nil
 }
 
-// adoptListed finds them in the kernel's lists, for many functions.
+// adoptListed finds the children in the kernel's lists. It is for many functions.
 func (s *scan) adoptListed(o owners) error {
 	if err := s.adoptNet(o); err != nil {
 		return err
@@ -219,7 +216,7 @@ func devName(fsys *sysfs.FS, where string) (string, error) {
 	return variable(text, "DEVNAME"), err
 }
 
-// adoptNVIDIA finds the node that NVIDIA's own driver makes behind sysfs' back.
+// adoptNVIDIA finds the node that NVIDIA's own driver creates without sysfs.
 func adoptNVIDIA(fsys *sysfs.FS, f *device.Function) error {
 	if f.Driver != "nvidia" {
 		return nil
@@ -298,11 +295,9 @@ func sorted(names []string) []string {
 	return slices.Compact(names)
 }
 
-// readInit reads a file below proc that is different for each process, as the
-// node's first process sees it: in a container with the host's PID namespace,
-// and with the host's proc below the root, that is the host's view. Where it is
-// not to be seen (a captured tree, no privilege) it is that of the reader.
-// Empty when there is neither.
+// readInit reads a file below proc that differs for each process, as the node's first process sees it. In a container with the host's PID
+// namespace, and with the host's proc below the root, that is the host's view. If that file can't be read (a captured tree, no privilege),
+// readInit reads the file of the reading process. It returns the empty string if there is neither.
 func readInit(fsys *sysfs.FS, file string) (string, error) {
 	text, err := fsys.ReadString("proc/1/" + file)
 	if err == nil {

@@ -17,14 +17,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// ErrOverrun says that the kernel dropped uevents because they were not read
-// fast enough: what has changed is not known.
+// ErrOverrun says that the kernel dropped uevents because they were not read fast enough. It is then unknown what has changed.
 var ErrOverrun = errors.New("the kernel dropped uevents")
 
 // Events delivers the kernel's messages.
 type Events interface {
-	// Next waits for the next message. After an [ErrOverrun], and no other error,
-	// there is more. It is called from one goroutine.
+	// Next waits for the next message. After an [ErrOverrun] there are more messages; after any other error there are none. It is called
+	// from one goroutine.
 	Next() (Uevent, error)
 	// Close makes Next return.
 	Close() error
@@ -37,17 +36,16 @@ const (
 	settleMost = time.Second
 )
 
-// After a failed update, or one that found a function locked, the next is tried
-// after retryFirst, and then each time after twice as long, up to retryLast.
+// After an update that failed, or found a function locked, the next update follows after retryFirst. The pause then doubles each time, up
+// to retryLast.
 const (
 	retryFirst = time.Second
 	retryLast  = time.Minute
 )
 
-// Watcher keeps a snapshot of the node up to date. One goroutine makes the
-// updates, when the kernel says that something has changed. Of addresses,
-// routes and mounts the kernel says nothing: call [Watcher.Refresh] before you decide
-// on [device.Function.Uses], and [Watcher.Look] from time to time.
+// Watcher keeps a snapshot of the node up to date. One goroutine updates the snapshot when the kernel reports a change. The kernel does not
+// report changes of addresses, routes and mounts: call [Watcher.Refresh] before you decide by [device.Function.Uses], and [Watcher.Look]
+// from time to time.
 //
 // All methods may be called from several goroutines.
 type Watcher struct {
@@ -61,9 +59,8 @@ type Watcher struct {
 	subscribers map[chan *device.Snapshot]bool
 }
 
-// Watch scans the node and returns a Watcher with that snapshot, which
-// [Watcher.Run] then keeps up to date; nothing that changes after Watch has
-// begun is missed. It needs a live node.
+// Watch scans the node and returns a Watcher with that snapshot, which [Watcher.Run] then keeps up to date. No change after the start of
+// Watch is missed. It needs a live node.
 func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) {
 	// The socket opens before the scan, so that a change during the scan is an event.
 	events, err := listen()
@@ -73,7 +70,7 @@ func Watch(ctx context.Context, fs *sysfs.FS, opts ...Option) (*Watcher, error) 
 	return WatchBy(ctx, fs, events, opts...)
 }
 
-// WatchBy is [Watch] by messages from elsewhere. It takes over the events, even if it fails.
+// WatchBy is [Watch] with another source of messages. It takes ownership of events, even if it fails.
 func WatchBy(ctx context.Context, fs *sysfs.FS, events Events, opts ...Option) (*Watcher, error) {
 	// The events are open before the scan, so a change during it is not lost.
 	ask, live, err := connection(fs)
@@ -107,15 +104,14 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Snapshot returns the latest snapshot. Its Stale says so when later scans
-// have failed. The error is always nil; it is there for inventories that scan
-// when asked.
+// Snapshot returns the latest snapshot. If later scans have failed, its Stale says why. The error is always nil; it exists for inventories
+// that scan when asked.
 func (w *Watcher) Snapshot(context.Context) (*device.Snapshot, error) {
 	return w.latest.Load(), nil
 }
 
-// Refresh returns the latest snapshot with the functions at addrs, and their
-// groups, as they are now ([Lightly]). It does not wait for an update that is under way.
+// Refresh returns the latest snapshot with the functions at addrs and their groups read again ([Lightly]). It does not wait for an update
+// in progress.
 func (w *Watcher) Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error) {
 	return w.refresh(ctx, addrs)
 }
@@ -142,7 +138,7 @@ func (w *Watcher) refresh(ctx context.Context, addrs []pci.Address, opts ...Opti
 	return now, nil
 }
 
-// ReadHost has the facts of the host read again soon, after a change of a file that no event of the kernel tells.
+// ReadHost makes the watcher read the facts of the host again soon. Call it after a change of a file that no event of the kernel reports.
 func (w *Watcher) ReadHost() { w.changed.add(subject{subsystem: "host"}) }
 
 // Subscribe returns a channel that has the current snapshot at once and then
@@ -231,8 +227,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// advance makes one update; false if another try is due. When it fails, the
-// snapshot stays and becomes stale, and what has changed is kept for the next.
+// advance makes one update; it returns false if another attempt is due. If the update fails, the snapshot stays and becomes stale, and the
+// recorded changes are kept for the next attempt.
 func (w *Watcher) advance(ctx context.Context) bool {
 	all, subjects := w.changed.take()
 	last := w.latest.Load()
@@ -251,9 +247,8 @@ func (w *Watcher) advance(ctx context.Context) bool {
 	return w.complete(next)
 }
 
-// complete reports whether every function was read in full. Those that an
-// operation in the kernel held locked are kept for the next try: no uevent
-// tells that it has ended.
+// complete reports whether every function was read in full. It keeps functions that an operation in the kernel held locked for the next
+// attempt, because no uevent reports the end of the operation.
 func (w *Watcher) complete(snap *device.Snapshot) bool {
 	locked := map[subject]bool{}
 	for i := range snap.Functions {
@@ -274,12 +269,11 @@ func (w *Watcher) scan(ctx context.Context, all bool, s scope, last *device.Snap
 	if err != nil {
 		return nil, err
 	}
-	next.Stale = "" // what failed before was in scope again
+	next.Stale = "" // the changes of the failed update were in scope again
 	return next, nil
 }
 
-// publish makes snap the latest and hands it to the subscribers, unless it
-// says nothing new.
+// publish makes snap the latest snapshot and hands it to the subscribers, unless it is equal to the last one.
 func (w *Watcher) publish(snap *device.Snapshot) {
 	if reflect.DeepEqual(snap, w.latest.Load()) {
 		return
@@ -288,7 +282,7 @@ func (w *Watcher) publish(snap *device.Snapshot) {
 	defer w.mu.Unlock()
 	w.latest.Store(snap)
 	for ch := range w.subscribers {
-		select { // only we send: once the old one is out there is room
+		select { // only this function sends: once the old snapshot is taken out, there is room
 		case <-ch:
 		default:
 		}
