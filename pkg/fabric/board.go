@@ -9,10 +9,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Map says which PCI function each GPU of a board is. No file of the kernel does: NVIDIA's driver knows it while it has the GPUs, and the
-// order of PCI addresses is another one.
+// Map says which PCI function each GPU of a board is. No file of the kernel says it: NVIDIA's driver knows it while it has the GPUs, and
+// the order of PCI addresses differs from that of the modules.
 type Map struct {
-	// Product is the machine's name in its firmware (DMI) at the time of the capture. A map of another machine is not used.
+	// Product is the machine's name in its firmware (DMI) when the map was captured. The map of another machine is not used.
 	Product string  `json:"product,omitempty"`
 	Places  []Place `json:"modules"`
 }
@@ -21,7 +21,7 @@ type Map struct {
 type Place struct {
 	Module  int         `json:"module"`
 	Address pci.Address `json:"address"`
-	// Serial is the GPU's PCIe serial number, and UUID the name that the driver gives it; both are empty if they are unknown.
+	// Serial is the GPU's PCIe serial number, and UUID the name that the driver gives the GPU. Each is empty if it is unknown.
 	Serial string `json:"serialNumber,omitempty"`
 	UUID   string `json:"uuid,omitempty"`
 }
@@ -39,7 +39,7 @@ func (e *MapError) Error() string { return e.Text }
 
 func mapError(format string, args ...any) error { return &MapError{Text: fmt.Sprintf(format, args...)} }
 
-// Check compares a map with the machine: its product, if both are known, and its GPUs.
+// Check compares a map with the machine: with its product, if both products are known, and with its GPUs.
 func (m *Map) Check(product string, gpus []Present) error {
 	if m.Product != "" && product != "" && m.Product != product {
 		return mapError("the map of modules is of a %q, and this machine is a %q", m.Product, product)
@@ -79,8 +79,9 @@ type Board struct {
 	partitions List    // in the order of [Board.Partitions]
 }
 
-// NewBoard resolves a list by a map, which may be nil if Fabric Manager says the addresses itself, as on A100. It refuses a GPU that
-// neither has, and one for which the two differ.
+// NewBoard finds the PCI functions of the GPUs in a list by a map. The map may be nil if Fabric Manager lists the addresses itself, as on
+// A100. NewBoard returns an error for a GPU whose address is in neither the list nor the map, and for a GPU whose address differs between
+// them.
 func NewBoard(l List, m *Map) (*Board, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func NewBoard(l List, m *Map) (*Board, error) {
 	return b, nil
 }
 
-// locate finds the function of a GPU.
+// locate finds the PCI function of a GPU.
 func locate(g *GPU, m *Map) (Place, error) {
 	mapped := m.place(g.Module)
 	said, has, err := g.address()
@@ -131,8 +132,8 @@ func locate(g *GPU, m *Map) (Place, error) {
 	return *mapped, nil
 }
 
-// address returns the address that Fabric Manager lists, and false if it lists none: NVIDIA's tools print a domain of eight digits, and
-// zeros for an address that they don't know.
+// address returns the address that Fabric Manager lists, and false if it lists none. NVIDIA's tools print a domain of eight digits, and
+// zeros for an unknown address.
 func (g *GPU) address() (pci.Address, bool, error) {
 	if strings.Trim(g.Address, "0:.") == "" {
 		return pci.Address{}, false, nil
@@ -155,7 +156,7 @@ func (b *Board) Name() string {
 // Places returns the GPUs by module.
 func (b *Board) Places() []Place { return b.places }
 
-// Module returns the module of the GPU at an address, and false if it is none of the board.
+// Module returns the module of the GPU at an address, and false if the board has no GPU there.
 func (b *Board) Module(a pci.Address) (int, bool) {
 	i := slices.IndexFunc(b.places, func(p Place) bool { return p.Address == a })
 	if i < 0 {
@@ -167,7 +168,7 @@ func (b *Board) Module(a pci.Address) (int, bool) {
 // Partitions returns the partitions in the order in which they are best assigned: see [Board.sort].
 func (b *Board) Partitions() List { return b.partitions }
 
-// Partition returns the partition of exactly the GPUs at the addresses; nil if there is none.
+// Partition returns the partition that consists of exactly the GPUs at the addresses; nil if there is none.
 func (b *Board) Partition(of []pci.Address) *Partition {
 	modules := make([]int, len(of))
 	for i, a := range of {

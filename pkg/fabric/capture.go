@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ParseModules reads the modules of all GPUs from the output of `nvidia-smi -q`. A GPU without one is an error: a map of the others would
-// be of another board.
+// ParseModules reads the modules of all GPUs from the output of `nvidia-smi -q`. It is an error if a GPU has no module: a map of the other
+// GPUs would describe another board.
 func ParseModules(output string) ([]Place, error) {
 	var places []Place
 	module := -1
@@ -32,7 +32,7 @@ func ParseModules(output string) ([]Place, error) {
 			places, module = append(places, Place{Address: a}), -1
 			continue
 		}
-		// Four spaces: sections within a GPU's have other fields of such names.
+		// Only fields with an indent of four spaces belong to the GPU itself: its sections have other fields of the same names.
 		key, value, ok := strings.Cut(line, ":")
 		key, ofGPU := strings.CutPrefix(strings.TrimRight(key, " "), "    ")
 		if !ok || !ofGPU || len(places) == 0 {

@@ -55,7 +55,7 @@ func (e *CodeError) Error() string {
 	return fmt.Sprintf("Fabric Manager answers %s with %s: %s", e.Call, e.Code, e.Code.meaning())
 }
 
-// meaning says what a code says, and what to do about it.
+// meaning returns what a code means, and what to do about it.
 func (c Code) meaning() string {
 	switch c {
 	case BadParameter:
@@ -86,19 +86,19 @@ type Remedy int
 
 // Remedies.
 const (
-	// Refuse: the call fails, and a repetition fails too until a person has done something.
+	// Refuse: the call fails, and will fail again until a person has acted.
 	Refuse Remedy = iota
-	// Done: what the call is for is so already.
+	// Done: the state that the call should reach exists already.
 	Done
-	// Compare: the list tells whether what the call is for is so already, or which partition is in the way.
+	// Compare: the list shows whether the state that the call should reach exists already, or which partition is in the way.
 	Compare
-	// Repeat: take back what was half done, reset the GPUs, and try once more.
+	// Repeat: undo what was half done, reset the GPUs, and try once more.
 	Repeat
-	// Wait: Fabric Manager is not ready, and changes nothing before it is.
+	// Wait: Fabric Manager is not ready, and changes nothing until it is.
 	Wait
 )
 
-// After returns what follows from a code after a call.
+// After returns the remedy for a code that a call returned.
 func (c Code) After(call Call) Remedy {
 	switch c {
 	case NotConfigured, ConnectionNotValid:

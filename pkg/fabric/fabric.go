@@ -1,5 +1,5 @@
 // Package fabric has the partitions of an NVLink fabric: sets of GPUs that NVIDIA's Fabric Manager joins for one VM, and the map that says
-// which PCI function each of its GPUs is. It decides, and reads and writes nothing: see [Manager] for what does.
+// which PCI function each GPU is. The package decides; it reads and writes nothing. For that see [Manager].
 //
 // Facts about Fabric Manager are from NVIDIA's Fabric Manager User Guide and github.com/NVIDIA/go-nvfm.
 package fabric
@@ -31,7 +31,7 @@ type GPU struct {
 
 // Partition is a set of GPUs that Fabric Manager can join.
 type Partition struct {
-	// ID is the number that Fabric Manager knows it by. Another board, or another version, has other numbers.
+	// ID is the number by which Fabric Manager knows the partition. Another board, or another version, numbers partitions differently.
 	ID     int   `json:"id"`
 	Active bool  `json:"active"`
 	GPUs   []GPU `json:"gpus"`
@@ -60,7 +60,7 @@ func (p *Partition) Has(module int) bool {
 	return slices.ContainsFunc(p.GPUs, func(g GPU) bool { return g.Module == module })
 }
 
-// Links returns how many links the GPU with the fewest has, and false if the list does not say.
+// Links returns the number of links of the GPU that has the fewest, and false if the list has no numbers.
 func (p *Partition) Links() (int, bool) {
 	least := -1
 	for _, g := range p.GPUs {
@@ -74,7 +74,8 @@ func (p *Partition) Links() (int, bool) {
 // String returns the number and the modules: "3 (modules 1, 3)". [ParseValue] reads it.
 func (p *Partition) String() string { return Value(p.ID, p.Modules()) }
 
-// Value returns the text that stands for a partition in records: by the modules, a number that means other GPUs since an update shows.
+// Value returns the text that stands for a partition in records. It contains the modules, so that it shows if the number means other GPUs
+// after an update.
 func Value(id int, modules []int) string {
 	return strconv.Itoa(id) + " (modules " + joinModules(modules) + ")"
 }
@@ -100,7 +101,8 @@ func ParseValue(s string) (id int, modules []int, ok bool) {
 	return id, modules, Value(id, modules) == s
 }
 
-// ParsePartition returns the partition of a text of [Value], with modules alone, and false for another text.
+// ParsePartition returns the partition that a text of [Value] stands for, and false for another text. The GPUs of the partition have only
+// their modules.
 func ParsePartition(s string) (*Partition, bool) {
 	id, modules, ok := ParseValue(s)
 	if !ok {
@@ -135,7 +137,7 @@ func (l List) Active() List {
 	return slices.DeleteFunc(slices.Clone(l), func(p Partition) bool { return !p.Active })
 }
 
-// With returns the partition of exactly these modules, which are in order; nil if there is none.
+// With returns the partition that consists of exactly these modules, which must be in order; nil if there is none.
 func (l List) With(modules []int) *Partition {
 	i := slices.IndexFunc(l, func(p Partition) bool { return slices.Equal(p.Modules(), modules) })
 	if i < 0 {

@@ -10,41 +10,45 @@ import (
 	"strings"
 )
 
-// Files of a node, below its root: the map that bootstrap captured, what Fabric Manager answered last, and the version of NVIDIA's driver,
-// which is that of Fabric Manager, too.
+// Files of a node, below its root: the map that bootstrap captured, the last answer of Fabric Manager, and the version of NVIDIA's driver,
+// which is also that of Fabric Manager.
 const (
 	MapFile     = "var/lib/kata-vfio/fabric/modules.json"
 	StateFile   = "var/lib/kata-vfio/fabric/state.json"
 	VersionFile = "sys/module/nvidia/version"
 )
 
-// State is what Fabric Manager answered last. It is kept when Fabric Manager goes away: the partitions are there still.
+// State is the last answer of Fabric Manager. It is kept while Fabric Manager is away, because the partitions still exist.
 type State struct {
 	Partitions List `json:"partitions"`
-	// Version is that of NVIDIA's driver when they were listed; empty if it is unknown. Another version may have other numbers.
+	// Version is the version of NVIDIA's driver when the partitions were listed; empty if it is unknown. Another version may number
+	// partitions differently.
 	Version string `json:"version,omitempty"`
 	// Away says why Fabric Manager can't be asked now, or why no claim may get a partition; empty if neither.
 	Away string `json:"away,omitempty"`
-	// Start is the start of Fabric Manager after which the GPUs that no claim had were marked for a reset.
+	// Start is the last start of Fabric Manager that is accounted for: after it, GPUs that no claim had were marked for a reset, or Fabric
+	// Manager resumed with the list of active partitions.
 	Start Start `json:"start,omitzero"`
-	// Wrong are the partitions that are active because Fabric Manager took the number of another one for theirs, and that are to end.
+	// Wrong are the partitions that are active by mistake, because Fabric Manager took the number of another partition for them. They are
+	// to be deactivated.
 	Wrong List `json:"wrong,omitempty"`
 }
 
-// Start identifies a start of Fabric Manager by what the node shows of it.
+// Start identifies a start of Fabric Manager by what is visible on the node.
 type Start struct {
 	// Boot is the boot of the node.
 	Boot string `json:"boot"`
-	// Socket is the inode of the API's socket, and when it was made; empty for an API by TCP or vsock, and while there is no socket.
+	// Socket is the inode and the modification time of the API's socket. It is empty for an API by TCP or vsock, and while there is no
+	// socket.
 	Socket string `json:"socket,omitempty"`
 }
 
-// Is reports whether a later look shows no other start.
+// Is reports whether a later look shows the same start, as far as it can be seen.
 func (s Start) Is(later Start) bool {
 	return s.Boot == later.Boot && (s.Socket == later.Socket || later.Socket == "")
 }
 
-// Begun notes the start that an answer is of. A socket that is missing for a moment is none of another start.
+// Begun records the start that gave an answer. A socket that is missing for a moment does not mean another start.
 func (s *State) Begun(start Start) {
 	if start.Socket == "" && start.Boot == s.Start.Boot {
 		start.Socket = s.Start.Socket
@@ -52,7 +56,7 @@ func (s *State) Begun(start Start) {
 	s.Start = start
 }
 
-// Answered notes what Fabric Manager listed, with the version of NVIDIA's driver. While a wrong partition is active, Away stays.
+// Answered records what Fabric Manager listed, with the version of NVIDIA's driver. While a wrong partition is active, Away stays set.
 func (s *State) Answered(l List, version string) {
 	var wrong List
 	for _, p := range s.Wrong {
@@ -70,13 +74,13 @@ func (s *State) Answered(l List, version string) {
 	}
 }
 
-// wrong says that these partitions are active by mistake.
+// wrong returns a text that says that these partitions are active by mistake.
 func (l List) wrong() string {
 	return fmt.Sprintf("active is %s, which no claim has: Fabric Manager took the number of another partition for it after a restart, and it could not be ended yet", l)
 }
 
-// SameReason reports whether two texts that say why Fabric Manager can't be asked differ at most in words with digits. Those change with each
-// call: process IDs, times, counters.
+// SameReason reports whether two reasons why Fabric Manager can't be asked differ only in words with digits, such as process IDs, times and
+// counters, which change with each call.
 func SameReason(a, b string) bool {
 	words := func(text string) []string {
 		all := strings.Fields(text)

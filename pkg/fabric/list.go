@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ListError says why a list of Fabric Manager's can't be right, so that nothing of it is used.
+// ListError says why a list from Fabric Manager can't be right. Nothing of such a list is used.
 type ListError struct{ Text string }
 
 func (e *ListError) Error() string {
@@ -16,8 +16,8 @@ func listError(format string, args ...any) error {
 	return &ListError{Text: fmt.Sprintf(format, args...)}
 }
 
-// Check refuses a list beyond the API's limits, with a number twice, with a GPU twice in a partition, or with two active partitions that
-// share a GPU.
+// Check refuses a list that exceeds the API's limits, that has a number or a set of GPUs twice, that has a GPU twice in a partition, or
+// that has two active partitions with the same GPU.
 func (l List) Check() error {
 	if len(l) > MaxPartitions {
 		return listError("it has %d partitions, and the API has room for %d", len(l), MaxPartitions)
@@ -48,7 +48,7 @@ func (l List) Check() error {
 	return nil
 }
 
-// check refuses a partition that can't be.
+// check refuses a partition that is impossible by itself.
 func (p *Partition) check() error {
 	if p.ID < 0 || len(p.GPUs) == 0 || len(p.GPUs) > MaxGPUs {
 		return listError("partition %d has %d GPUs, and the API has room for 1 to %d", p.ID, len(p.GPUs), MaxGPUs)
@@ -75,10 +75,10 @@ const (
 	mostAddress = 32
 )
 
-// isText reports whether a text has only printable characters of ASCII, and at most so many: it is stored, and shown on terminals.
+// isText reports whether a text has at most most bytes, all of them printable ASCII characters: it is stored, and shown on terminals.
 func isText(text string, most int) bool {
 	return len(text) <= most && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// maxModule is the highest place on a board that is believed: A100 boards go to 16.
+// maxModule is the highest plausible place on a board: A100 boards go to 16.
 const maxModule = 255

@@ -14,7 +14,7 @@ import (
 // Manager is a [fabric.Manager] in memory.
 type Manager struct {
 	mu sync.Mutex // guards what follows
-	// list is what it answers, and waits is set after a restart with --restart.
+	// list is the answer to Partitions. waits is set after a restart with --restart.
 	list   fabric.List
 	waits  bool
 	faults []*Fault
@@ -32,9 +32,9 @@ type Fault struct {
 	// Code is the answer, and Err one without a code. Without both, the call is made as if nothing were wrong.
 	Code fabric.Code
 	Err  error
-	// Hangs has the call wait for the end of its context.
+	// Hangs makes the call wait for the end of its context.
 	Hangs bool
-	// Lost has the call answer success and do nothing, and Late has it do its work and answer with the fault all the same.
+	// Lost makes the call do nothing and answer success. Late makes it do its work and still answer with the fault.
 	Lost, Late bool
 	// Then is called after the call, without a lock held.
 	Then func()
@@ -63,7 +63,7 @@ func (m *Manager) Set(l fabric.List) {
 	m.list = slices.Clone(l)
 }
 
-// Restart makes it start again: all partitions are inactive, and with resume it waits for the list of active ones.
+// Restart starts the manager again. All partitions are inactive then. With resume it waits for the list of active partitions.
 func (m *Manager) Restart(resume bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +216,7 @@ func (m *Manager) SetActivated(ctx context.Context, ids []int) error {
 	})
 }
 
-// partition returns a partition of the own list, which may be changed.
+// partition returns the partition in the manager's own list, which the caller may change.
 func (m *Manager) partition(id int) *fabric.Partition {
 	i := slices.IndexFunc(m.list, func(p fabric.Partition) bool { return p.ID == id })
 	if i < 0 {

@@ -59,8 +59,8 @@ func (f *FMPM) SetActivated(ctx context.Context, ids []int) error {
 	return f.change(ctx, fabric.CallReplay, ids, "--set-activated-list", strings.Join(texts, ","))
 }
 
-// change makes a call that prints nothing. With a partition twice in its list, fmpm never ends, and it ends some errors
-// with code 0: so output is an error, whatever the code is.
+// change makes a call that prints nothing. It treats any output as an error, whatever the exit code: fmpm ends with code 0 after some
+// errors. It refuses a list with a partition twice, because fmpm never ends with such a list.
 func (f *FMPM) change(ctx context.Context, call fabric.Call, ids []int, args ...string) error {
 	if err := checkIDs(ids); err != nil {
 		return fmt.Errorf("ask Fabric Manager to %s: %w", call, err)
@@ -101,14 +101,14 @@ func (f *FMPM) call(ctx context.Context, call fabric.Call, args ...string) ([]by
 // printed is the code in what fmpm prints of an error.
 var printed = regexp.MustCompile(`fmReturn: (-\d+)\b`)
 
-// failure returns the error of an exit code other than 0. The code of Fabric Manager is negative, and the kernel keeps its
-// last 8 bits. Where fmpm prints the code too, they must agree.
+// failure returns the error for an exit code other than 0. Fabric Manager's code is negative, and the kernel keeps its last 8 bits as the
+// exit code. If fmpm prints the code too, both must agree.
 func (f *FMPM) failure(call fabric.Call, e *program.Ended) error {
 	code := fabric.Code(e.Code - 256)
 	if m := printed.FindSubmatch(e.Stdout); m != nil && string(m[1]) != strconv.Itoa(int(code)) {
 		return fmt.Errorf("ask Fabric Manager to %s: exit code %d of fmpm stands for %d%s", call, e.Code, code, program.Said(e.Stdout))
 	}
-	// Codes go to -29. What is less is fmpm's own, such as that of a wrong option, or a shell's.
+	// Fabric Manager's codes go down to -29. Lower ones are fmpm's own, such as for a wrong option, or a shell's.
 	if code < -29 {
 		return fmt.Errorf("ask Fabric Manager to %s: exit code %d of fmpm is none of Fabric Manager%s%s", call, e.Code, program.Said(e.Stdout), program.Said(e.Stderr))
 	}
@@ -137,7 +137,7 @@ type fmpmGPU struct {
 	LineRate int    `json:"nvlinkLineRateMBps"`
 }
 
-// parseFMPM reads the list. A field without which a partition means another one must be there: 0 is a partition's ID.
+// parseFMPM reads the list. A field must be present if the partition would have another meaning without it: 0 is a valid ID.
 func parseFMPM(out []byte) (fabric.List, error) {
 	var from fmpmList
 	if err := json.Unmarshal(out, &from); err != nil {

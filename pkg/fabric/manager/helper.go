@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/program"
 )
 
-// CallLimit is the longest that a call may take, whatever the context allows. A board's links train within seconds, and
-// the kubelet waits 45 s for a claim.
+// CallLimit is the longest time that a call may take, whatever the context allows. The links of a board train within seconds, and the
+// kubelet waits 45 s for a claim.
 const CallLimit = 20 * time.Second
 
 // connectLimit is how long the library may take to connect.
@@ -89,8 +89,7 @@ func limited(ctx context.Context, call fabric.Call) (context.Context, context.Ca
 	return context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("no answer of Fabric Manager to %s within %s", call, CallLimit))
 }
 
-// readAnswer reads what the helper left behind. Its exit code and its answer must agree: what is there otherwise is not the
-// helper.
+// readAnswer reads the output of the helper. The exit code and the answer must agree, or the program is not the helper.
 func readAnswer(e *program.Ended, call fabric.Call) (*Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(e.Stdout, &a); err != nil {
@@ -107,7 +106,7 @@ func readAnswer(e *program.Ended, call fabric.Call) (*Answer, error) {
 	return nil, fmt.Errorf("ask Fabric Manager to %s: exit code %d of %s does not fit its answer %q", call, e.Code, Program, program.Beginning(e.Stdout))
 }
 
-// words returns a text of the helper, which may have the library's and Fabric Manager's words, as a part of a sentence.
+// words returns a text of the helper in a form that fits into a sentence. The text may quote the library and Fabric Manager.
 func words(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

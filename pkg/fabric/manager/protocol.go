@@ -41,9 +41,9 @@ type Request struct {
 
 // Answer is what the helper writes to standard output, as JSON.
 type Answer struct {
-	// Code is that of the library (fmReturn_t); 0 is success.
+	// Code is the library's code (fmReturn_t); 0 means success.
 	Code int `json:"code"`
-	// Function is the function of the library that returned the code, if it is not 0.
+	// Function is the function of the library that returned Code, if Code is not 0.
 	Function string `json:"function,omitempty"`
 	// Error is what is wrong, if no function of the library is the reason.
 	Error string `json:"error,omitempty"`
@@ -105,7 +105,7 @@ func (r *Request) without(is bool, what string) error {
 	return fmt.Errorf("call %s takes no %s", r.Call, what)
 }
 
-// checkIDs refuses what a list of partitions can't be. NVIDIA's fmpm never ends with a partition that is in it twice.
+// checkIDs refuses impossible lists of partitions. NVIDIA's fmpm never ends if a partition is in the list twice.
 func checkIDs(ids []int) error {
 	if len(ids) > fabric.MaxPartitions {
 		return fmt.Errorf("%d partitions are more than the %d of Fabric Manager", len(ids), fabric.MaxPartitions)
