@@ -59,7 +59,7 @@ func configACS(list string) []ACSChange {
 	var off uint16
 	for entry := range strings.SplitSeq(list, ";") {
 		bits, functions, ok := strings.Cut(entry, "@")
-		if !ok { // more functions of the entry before
+		if !ok { // the entry names more functions of the previous entry
 			if last := len(all) - 1; off != 0 && last >= 0 {
 				all[last].Functions += ";" + entry
 			}
@@ -152,7 +152,7 @@ func portAbove(s *device.Snapshot, f *device.Function) (*device.Function, bool) 
 	return s.Function(f.Upstream[len(f.Upstream)-1])
 }
 
-// matchesIDs compares IDs, of which 0 stands for any.
+// matchesIDs compares IDs with those of f. An ID of 0 matches any.
 func matchesIDs(ids []string, f *device.Function) (matches, ok bool) {
 	if len(ids) != 2 && len(ids) != 4 {
 		return false, false

@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Domain is a part of the PCIe hierarchy within which requests can be routed without passing the IOMMU: all functions
-// below a bridge or a switch's upstream port, the functions of one device, or all functions of one root bus. It is
-// comparable. Only the fields of one of the three are set.
+// Domain is a part of the PCIe hierarchy within which requests can be routed without passing the IOMMU: all functions below a bridge or a
+// switch's upstream port, the functions of one device, or all functions of one root bus. It is comparable. Only the fields of one of these
+// three kinds are set.
 type Domain struct {
 	// Below is the bridge above the functions.
 	Below pci.Address
@@ -104,9 +104,9 @@ func Bypasses(s *device.Snapshot, f *device.Function) []Bypass {
 	return bypasses
 }
 
-// redirects returns whether a port above f forwards f's requests to the IOMMU. It is ACSOn if the registers of the
-// port show that. It is also ACSOn if they do not, but the kernel found at boot that the port does (a quirk) and gave
-// f a group without it.
+// redirects returns whether a port above f forwards f's requests to the IOMMU. It is ACSOn if the port's registers show that. It is also
+// ACSOn if the registers do not show it, but the kernel found at boot that the port forwards them (a quirk), and gave f a group without the
+// port.
 func redirects(s *device.Snapshot, f, port *device.Function) ACSState {
 	state := ReadACS(s, port)
 	vouched := port.Group != nil && f.Group != nil && *port.Group != *f.Group
@@ -157,8 +157,7 @@ type Assigned struct {
 	Tenants []string
 }
 
-// SharedDomain is a domain with functions of several tenants, at least one of which
-// reaches it by a bypass.
+// SharedDomain is a domain that has functions of several tenants. At least one of these functions reaches the others by a bypass.
 type SharedDomain struct {
 	Domain Domain
 	// Bypasses are in order of From, and never empty.
@@ -220,10 +219,9 @@ func SetACS(port pci.Address, control uint16) string {
 	return fmt.Sprintf("setpci -s %s ECAP_ACS+6.w=%04x", port, control)
 }
 
-// AssignmentSet returns every function that one tenant must have together with f: f
-// itself, the members of its IOMMU group but bridges, and f's companions
-// ([device.Snapshot.Companions]) with the members of their groups. The result
-// is in order of address and holds each function once.
+// AssignmentSet returns every function that one tenant must have together with f: f itself, the members of its IOMMU group without bridges,
+// and f's companions ([device.Snapshot.Companions]) with the members of their groups. The result is in order of address and contains each
+// function once.
 func AssignmentSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	taken := []*device.Function{f}
 	for _, seed := range append(s.Companions(f), f) {

@@ -6,13 +6,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Evidence are the facts that a judgment has looked at. The judgments on the functions of an IOMMU group share those
-// about the group's members: a group can have hundreds, and each judgment looks at all of them.
+// Evidence are the facts that a judgment has checked. The judgments on the functions of an IOMMU group share the facts about the group's
+// members: a group can have hundreds of members, and each judgment checks all of them.
 type Evidence struct {
 	// own are the facts of this judgment alone.
 	own []rule.Evidence
-	// members has one fact for each member of the group, for all judgments on its functions. They come after the first
-	// before facts of own, without the one at index self, which is the judged function's.
+	// members has one fact for each member of the group. All judgments on the group's functions share it. In the list of facts they follow
+	// the first before facts of own, without the fact at index self, which is about the judged function.
 	members      []rule.Evidence
 	before, self int
 }
@@ -25,7 +25,7 @@ func (e *Evidence) List() []rule.Evidence {
 // add adds a fact of this judgment alone.
 func (e *Evidence) add(seen rule.Evidence) { e.own = append(e.own, seen) }
 
-// share adds the facts of a group's members but the one at index self. It is called once at most.
+// share adds the facts about a group's members, except for the one at index self. It is called at most once.
 func (e *Evidence) share(members []rule.Evidence, self int) {
 	e.members, e.self, e.before = members, self, len(e.own)
 }

@@ -63,8 +63,8 @@ func (d ExclusiveDomain) Key() string {
 	return string(d.Kind) + "/" + d.Name
 }
 
-// Overlap returns a domain that two devices of a node share, by [ExclusiveDomain.Key], and "" if there is none. The whole node overlaps
-// with each of its domains.
+// Overlap returns a domain that two devices of a node share, by [ExclusiveDomain.Key]; empty if they share none. The domain of the whole
+// node overlaps with every other one.
 func Overlap(a, b []string) string {
 	for _, x := range a {
 		for _, y := range b {
@@ -79,12 +79,12 @@ func Overlap(a, b []string) string {
 	return ""
 }
 
-// unknownNUMA is the name of the domain of all functions whose NUMA node the firmware does not say. They may be on any
-// node, so they are one domain.
+// unknownNUMA is the name of the domain of all functions whose NUMA node the firmware does not tell. They may be on any node, so they form
+// one domain.
 const unknownNUMA = "unknown"
 
-// DomainAround returns the domain of a kind that f is in; false if there is none: a function without a switch above it, or
-// one that is no GPU for the fabric.
+// DomainAround returns the domain of a kind that f is in. It returns false if there is none: for a switch, if no switch is above f; for the
+// fabric, if f is not part of one.
 func DomainAround(s *device.Snapshot, f *device.Function, kind DomainKind) (ExclusiveDomain, bool) {
 	name, ok := "", true
 	switch kind {
@@ -118,8 +118,8 @@ func DomainAround(s *device.Snapshot, f *device.Function, kind DomainKind) (Excl
 	return ExclusiveDomain{kind, name}, true
 }
 
-// DomainsAround returns all domains of a kind that f is in. A function below several switches is below each of them, so that it is in
-// the domain of a switch that is not the nearest, too: a rule that makes that one exclusive means everything below it.
+// DomainsAround returns all domains of a kind that f is in. A function below several switches is in the domain of each of them, not only of
+// the nearest: a rule that makes a switch exclusive means everything below it.
 func DomainsAround(s *device.Snapshot, f *device.Function, kind DomainKind) []ExclusiveDomain {
 	if kind == SwitchDomain {
 		var all []ExclusiveDomain

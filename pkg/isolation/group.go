@@ -100,7 +100,7 @@ func (j *judging) viable() {
 // maxMates is how many of its group mates the note on a function names.
 const maxMates = 8
 
-// sharesGroup notes the mates of f, which is the member with the index self.
+// sharesGroup adds a note about the mates of f. self is f's index among the members.
 func (j *judging) sharesGroup(g *groupFacts, self int) {
 	mates := len(g.known)
 	if self < len(g.members) {
@@ -149,7 +149,7 @@ func (j *judging) otherMate(name string) {
 	})
 }
 
-// mate checks one other member of the group. What it refuses must be a suspect: see [groupFacts].
+// mate checks one other member of the group. A member that it may refuse must be among the suspects: see [groupFacts].
 func (j *judging) mate(m *device.Function, driver rule.Evidence) {
 	r := rule.Verdict{Code: rule.GroupNotViable, Culprit: new(m.Address), Evidence: []rule.Evidence{driver}}
 	switch {

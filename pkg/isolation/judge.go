@@ -48,7 +48,7 @@ type judging struct {
 // Unknown facts count as not isolated. For many functions of a snapshot, use a [Judger].
 func Judge(s *device.Snapshot, f *device.Function) Judgment { return NewJudger(s).Judge(f) }
 
-// Judge is the function of this name, for a function of the judger's snapshot.
+// Judge returns the judgment on f, a function of the judger's snapshot: see the function [Judge].
 func (k *Judger) Judge(f *device.Function) Judgment {
 	j := &judging{s: k.s, known: k, f: f}
 	j.group, _ = k.s.GroupWith(f)
@@ -155,7 +155,8 @@ func fixAt(code rule.Code, placeholder, value string) string {
 	return strings.ReplaceAll(code.Fix(), placeholder, value)
 }
 
-// acsFixes are the two halves of the fix of [rule.PeerToPeerPossible]: for a port that has ACS, and for a device whose ports have none.
+// acsFixes returns the two halves of the fix of [rule.PeerToPeerPossible]: the first for a port that has ACS, the second for a device whose
+// ports have none.
 func acsFixes() (switchOn, otherSlot string) {
 	switchOn, otherSlot, _ = strings.Cut(rule.PeerToPeerPossible.Fix(), ". Where the port has no ACS, ")
 	return strings.TrimPrefix(switchOn, "switch ACS of the port on: "), otherSlot
@@ -167,9 +168,9 @@ func otherSlotFix(slot string) string {
 	return strings.Replace(fix, "the device", slot, 1)
 }
 
-// acsAtBootBy returns the way to make the kernel enable ACS. It does so by itself for IOMMUs unless an argument prevents
-// it: disable_acs_redir switches redirection off, and config_acs sets each control
-// (Documentation/admin-guide/kernel-parameters.txt, since 6.11).
+// acsAtBootBy returns how to make the kernel enable ACS at boot. With an IOMMU the kernel enables ACS by itself unless an argument prevents
+// it: disable_acs_redir switches redirection off, and config_acs sets each control (Documentation/admin-guide/kernel-parameters.txt, since
+// 6.11).
 func acsAtBootBy(value string) string {
 	fix, _ := acsFixes()
 	return strings.Replace(fix, "<flags>@<port>", value, 1)

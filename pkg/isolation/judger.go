@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Judger judges the functions of one snapshot, and keeps what functions of an IOMMU group have in common. Judging all functions of a large
-// group then takes time in proportion to the group. It is not safe for concurrent use.
+// Judger judges the functions of one snapshot, and caches the facts that the functions of an IOMMU group have in common. So judging all
+// functions of a large group takes time in proportion to the group's size. It is not safe for concurrent use.
 type Judger struct {
 	s      *device.Snapshot
 	groups map[*device.Group]*groupFacts
@@ -20,8 +20,8 @@ func NewJudger(s *device.Snapshot) *Judger {
 	return &Judger{s: s, groups: map[*device.Group]*groupFacts{}}
 }
 
-// AssignmentSet is the function of this name, whose result nobody may change here. whole is set if it is all endpoints of f's IOMMU group:
-// then it is the set of each of them.
+// AssignmentSet returns the result of the function [AssignmentSet]. The caller must not change it. whole is set if the set consists of all
+// endpoints of f's IOMMU group; each of these endpoints then has the same set.
 func (k *Judger) AssignmentSet(f *device.Function) (set []*device.Function, whole bool) {
 	g, ok := k.s.GroupWith(f)
 	if !ok || f.IsBridge() {
@@ -34,18 +34,20 @@ func (k *Judger) AssignmentSet(f *device.Function) (set []*device.Function, whol
 	return facts.endpoints, true
 }
 
-// groupFacts are what is equal for all functions of an IOMMU group.
+// groupFacts are the facts that are the same for all functions of an IOMMU group.
 type groupFacts struct {
-	// endpoints are the members but bridges, by address.
+	// endpoints are the members without the bridges, by address.
 	endpoints []*device.Function
-	// members are those of the group, in its order, and at has the index of each. A member that the snapshot does not have is nil.
+	// members are the members of the group in the group's order, and at has the index of each. A member that the snapshot does not have is
+	// nil.
 	members []*device.Function
 	at      map[pci.Address]int
-	// evidence has what shows each member's driver, or that it is missing.
+	// evidence has one fact for each member: its driver, or that the function is missing.
 	evidence []rule.Evidence
-	// suspects are the members that some function of the group can't be assigned with, by index. All others need no look.
+	// suspects are the indexes of members because of which some function of the group may not be assignable. The other members need no
+	// look.
 	suspects []int
-	// known are the members that the snapshot has, by index, and listed the names of all as the kernel has them.
+	// known are the indexes of the members that the snapshot has. listed are the names of all members, as the kernel lists them.
 	known  []int
 	listed string
 }
@@ -90,7 +92,8 @@ func (k *Judger) facts(g *device.Group) *groupFacts {
 	return facts
 }
 
-// isSuspect reports whether [judging.mate] can refuse a member, whatever the function is that it looks at, unless that is its VF.
+// isSuspect reports whether [judging.mate] may refuse a member for any function of the group. The PF of a VF in the group is a suspect too;
+// the caller adds it.
 func isSuspect(m *device.Function) bool {
 	return (m.IsBridge() || m.IsNVSwitch()) && !LeavesDMA(m.Driver) || len(m.Uses) > 0
 }
@@ -100,7 +103,7 @@ func (g *groupFacts) look(f *device.Function) []int {
 	if _, ok := g.at[f.Address]; ok {
 		return g.suspects
 	}
-	all := make([]int, len(g.members)) // the kernel lists f in another group than its link says
+	all := make([]int, len(g.members)) // f is not a member of the group that its link names, so every member is looked at
 	for i := range all {
 		all[i] = i
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// isCoherent reports whether f is a GPU that is coherent with its CPU, as those of Grace Hopper, Grace Blackwell and GB10
-// are: it uses the CPU's page tables by ATS, and does not work without. Its root port is NVIDIA's own CPU's, or the kernel
-// has its driver for such GPUs (drivers/vfio/pci/nvgrace-gpu).
+// isCoherent reports whether f is a GPU that is coherent with its CPU, like those of Grace Hopper, Grace Blackwell and GB10. Such a GPU
+// uses the CPU's page tables by ATS, and does not work without ATS. Its root port is one of NVIDIA's own CPU, or the kernel has its driver
+// for such GPUs (drivers/vfio/pci/nvgrace-gpu).
 func isCoherent(s *device.Snapshot, f *device.Function) bool {
 	if f.Vendor != pci.VendorNVIDIA || f.Type != device.GPU {
 		return false
@@ -55,14 +55,14 @@ func DirectTranslatedFix(s *device.Snapshot, port *device.Function) string {
 	return orNoATS(s, "run `"+SetACS(port.Address, port.Capabilities.ACS.Control&^pci.ACSDirectTranslated)+"`")
 }
 
-// isArm reports whether the node's IOMMUs are Arm's, or would be if it had any.
+// isArm reports whether the node's IOMMUs are Arm's, or would be Arm's if the node had any.
 func isArm(s *device.Snapshot) bool {
 	return s.Host.Machine.Arch == device.Arm || slices.ContainsFunc(s.Host.IOMMUs, func(unit string) bool {
 		return strings.HasPrefix(unit, "smmu") || strings.HasPrefix(unit, "arm-smmu")
 	})
 }
 
-// identityFixOn is the fix of [rule.IdentityDomain] in the words of the node's architecture.
+// identityFixOn is the fix of [rule.IdentityDefaultDomain] in the words of the node's architecture.
 func identityFixOn(s *device.Snapshot, file string) string {
 	if isArm(s) {
 		return "boot with `iommu.passthrough=0`, or `echo DMA > " + file + "` while no member has a driver"
@@ -70,7 +70,7 @@ func identityFixOn(s *device.Snapshot, file string) string {
 	return fixAt(rule.IdentityDefaultDomain, "/sys/kernel/iommu_groups/<group>/type", file)
 }
 
-// directRegionFix is the fix of [rule.DirectRegion] in the words of the node's architecture.
+// directRegionFix is the fix of [rule.DirectMappedRegion] in the words of the node's architecture.
 func directRegionFix(s *device.Snapshot) string {
 	if isArm(s) {
 		return "ask the platform's vendor for firmware whose IORT table has no reserved memory range (RMR) for the device; no setting of the kernel lifts it"
@@ -97,7 +97,7 @@ func FixOn(s *device.Snapshot, code rule.Code) string {
 	return code.Fix()
 }
 
-// iommuFix returns the way to an IOMMU for the node.
+// iommuFix returns how the node can get an IOMMU.
 func iommuFix(s *device.Snapshot) string {
 	switch m := s.Host.Machine; {
 	case m.Hypervisor == device.XenDom0:
@@ -112,7 +112,7 @@ func iommuFix(s *device.Snapshot) string {
 	return rule.NoIOMMUGroup.Fix()
 }
 
-// VirtualIOMMUFix returns the way to an IOMMU for a VM.
+// VirtualIOMMUFix returns how a VM can get an IOMMU.
 func VirtualIOMMUFix(arch device.Arch) string {
 	const fix = "use a bare-metal node, or have the provider of the VM give it a virtual IOMMU"
 	if arch == device.Arm {
@@ -121,7 +121,7 @@ func VirtualIOMMUFix(arch device.Arch) string {
 	return fix + " with interrupt remapping (QEMU: `-device intel-iommu,intremap=on,caching-mode=on`), and boot with `intel_iommu=on`"
 }
 
-// remappingFix returns the way to interrupt remapping for the node.
+// remappingFix returns how the node can get interrupt remapping.
 func remappingFix(s *device.Snapshot) string {
 	switch m := s.Host.Machine; {
 	case m.Hypervisor == device.XenDom0, m.IsVM():

@@ -35,16 +35,18 @@ type Reset struct {
 	Set []pci.Address `json:"set"`
 }
 
-// Weak is the word for a reset of which nobody says that it clears the function's memory, in place of the method that a vendor vouches for.
+// Weak is the word that users read in place of the method of a reset, if no vendor says that the reset clears the function's memory.
 const Weak = "weak"
 
-// IsWeak reports whether nobody says that a reset by the method clears the memory of a vendor's function, a VF or not: a power cycle need
-// not clear it, and NVIDIA publishes nothing on the FLR of the VFs of its GPUs, nor on the end of a vGPU.
+// IsWeak reports whether no vendor says that a reset by the method clears the memory of a function of the vendor; vf says that the function
+// is a VF. A power cycle need not clear the memory. NVIDIA publishes nothing about the FLR of the VFs of its GPUs, nor about the end of a
+// vGPU.
 func IsWeak(vendor pci.ID, vf bool, method string) bool {
 	return method == PM || vf && vendor == pci.VendorNVIDIA
 }
 
-// Word returns how users read the reset of f: the kernel's method, or [Weak] for a VF whose method says more than its vendor does.
+// Word returns the word for the reset of f that users read: the kernel's method, or [Weak] for a VF if its vendor does not say that the
+// method clears memory.
 func (r *Reset) Word(f *device.Function) string {
 	if r.Method != PM && IsWeak(f.Vendor, f.VF != nil, r.Method) {
 		return Weak
@@ -60,7 +62,7 @@ func (r *Reset) Word(f *device.Function) string {
 // VFs of f do not count: taking a PF removes them.
 func Resets(s *device.Snapshot, f *device.Function) []Reset { return NewJudger(s).Resets(f) }
 
-// Resets is the function of this name, for a function of the judger's snapshot.
+// Resets returns the resets of f, a function of the judger's snapshot: see the function [Resets].
 func (k *Judger) Resets(f *device.Function) []Reset {
 	var resets []Reset
 	for _, method := range []string{DeviceSpecific, ACPI, FLR, AFFLR, Bus, CXLBus, HotReset, PM} {
@@ -85,10 +87,9 @@ func (k *Judger) resetSet(f *device.Function, method string) ([]pci.Address, boo
 	return []pci.Address{f.Address}, f.CanReset(method)
 }
 
-// hotResetSet returns the functions that share f's bus, if VFIO can reset them together. All must be bound to VFIO, so
-// all must be taken, and there must be no bridge among them (vfio_pci_dev_set_resettable in
-// drivers/vfio/pci/vfio_pci_core.c). A function that is alone on its bus has "bus" in reset_method if its bridge can
-// reset it at all.
+// hotResetSet returns the functions that share f's bus, if VFIO can reset them together. All of them must be bound to VFIO, so all must be
+// in f's [AssignmentSet], and no bridge may be among them (vfio_pci_dev_set_resettable in drivers/vfio/pci/vfio_pci_core.c). It returns
+// false for a function that is alone on its bus: such a function has "bus" in reset_method if its bridge can reset it at all.
 func (k *Judger) hotResetSet(f *device.Function) ([]pci.Address, bool) {
 	set := listAddresses(sharers(k.s, f))
 	if len(set) < 2 {
@@ -101,7 +102,8 @@ func (k *Judger) hotResetSet(f *device.Function) ([]pci.Address, bool) {
 	return set, true
 }
 
-// includes reports whether an assignment set has an address. It may have hundreds, and each of them may ask.
+// includes reports whether an assignment set, which is in order of address, has an address. It uses a binary search, because a set may have
+// hundreds of members, and each may ask.
 func includes(set []*device.Function, addr pci.Address) bool {
 	_, ok := slices.BinarySearchFunc(set, addr, func(f *device.Function, a pci.Address) int { return f.Address.Compare(a) })
 	return ok

@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// Digest returns the SHA-256 of a node config as JSON, in hexadecimal. The ledger has it at each start of the plugin, so that an auditor knows
-// since when a config applies.
+// Digest returns the SHA-256 of a node config as JSON, in hexadecimal. The ledger records it at each start of the plugin, so that an
+// auditor can see since when a config applies.
 func Digest(c *v1alpha1.NodeConfig) (string, error) {
 	text, err := json.Marshal(c)
 	if err != nil {

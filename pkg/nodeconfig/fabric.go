@@ -13,12 +13,13 @@ import (
 
 // Fabric is a node's NVLink fabric: which partitions of GPUs it has, or why none is known.
 type Fabric struct {
-	// Board is nil if no partition is known; Why and Fix say why then.
+	// Board has the GPUs and partitions; nil if no partition is known. Why and Fix then say why, and what to do.
 	Board    *fabric.Board
 	Why, Fix string
 	// Away says why Fabric Manager can't be asked now; empty if it answered last.
 	Away string
-	// Version is that of NVIDIA's driver on the node and of Fabric Manager, which the guest's driver must have too; empty if unknown.
+	// Version is the version of NVIDIA's driver on the node, and of Fabric Manager; empty if it is unknown. The guest's driver must have
+	// the same version.
 	Version string
 
 	s          *device.Snapshot
@@ -29,9 +30,9 @@ type Fabric struct {
 // Fabric returns the node's fabric; nil if the config has none.
 func (sel *Selection) Fabric() *Fabric { return sel.fabric }
 
-// Has reports whether a function is a GPU of the fabric. While no board is known, each GPU that may be one counts: without a partition, a
-// GPU of a fabric is of no use to its tenant. A GPU of the same model as those of the board counts too, because Fabric Manager leaves out
-// partitions when a part of the board fails, and what its links reach is not known then.
+// Has reports whether a function is a GPU of the fabric. While no board is known, each GPU that may be part of one counts: without a
+// partition, a GPU of a fabric is of no use to its tenant. A GPU of the same model as the board's GPUs counts too: Fabric Manager leaves
+// out partitions when a part of the board fails, and it is then unknown what the GPU's links reach.
 func (f *Fabric) Has(fn *device.Function) bool {
 	if f == nil || !mayBeOfFabric(fn) {
 		return false
@@ -45,12 +46,13 @@ func (f *Fabric) Has(fn *device.Function) bool {
 	})
 }
 
-// mayBeOfFabric reports whether the function is a GPU of a kind that has NVLink to switches: none with a monitor has.
+// mayBeOfFabric reports whether the function is a GPU of a kind that may have NVLink to switches. GPUs that drive monitors, which have
+// another class, never have.
 func mayBeOfFabric(fn *device.Function) bool {
 	return fn.Type == device.GPU && fn.VF == nil && fn.Vendor == pci.VendorNVIDIA && fn.Class.Sub() == pci.Class3D
 }
 
-// Partitions returns the partitions of two or more GPUs that are all ours, in the order in which they are best assigned.
+// Partitions returns the partitions of two or more GPUs whose GPUs kata-vfio may all take, in the order in which they are best assigned.
 func (f *Fabric) Partitions() []device.Partition {
 	if f == nil {
 		return nil
@@ -58,7 +60,7 @@ func (f *Fabric) Partitions() []device.Partition {
 	return f.partitions
 }
 
-// IsAlone reports whether a GPU can be assigned by itself: on a fabric, if it has a partition of its own.
+// IsAlone reports whether a GPU can be assigned by itself. A GPU of a fabric can if it has a partition of its own.
 func (f *Fabric) IsAlone(fn *device.Function) bool {
 	return !f.Has(fn) || f.Board == nil || f.Board.Partition([]pci.Address{fn.Address}) != nil
 }
@@ -86,12 +88,12 @@ func (sel *Selection) join(cfg *v1alpha1.Fabric, s *device.Snapshot) {
 	}
 }
 
-// unaskedError says that nothing is known yet.
+// unaskedError says that no list of partitions is known yet.
 type unaskedError struct{}
 
 func (unaskedError) Error() string { return "Fabric Manager has not listed its partitions yet" }
 
-// emptyError says that there is no partition to assign. It is an answer, and not that of a node without a fabric.
+// emptyError says that there is no partition to assign. Fabric Manager did answer, and the node has a fabric.
 type emptyError struct{}
 
 func (emptyError) Error() string { return "Fabric Manager lists no partition" }
@@ -101,7 +103,7 @@ type unreadError string
 
 func (e unreadError) Error() string { return string(e) }
 
-// fixOfFabric says what ends the reason for which no board is known.
+// fixOfFabric returns what to do about the error because of which no board is known.
 func fixOfFabric(err error) string {
 	switch {
 	case errors.As(err, new(unaskedError)):
@@ -187,7 +189,8 @@ func presentGPUs(s *device.Snapshot) []fabric.Present {
 	return all
 }
 
-// assignable returns the partition of the functions, or nil if one of them is not ours, or is shared with a driver for containers.
+// assignable returns the partition of the functions. It returns nil if kata-vfio may not take one of them, or if one is shared with a
+// driver for containers.
 func (f *Fabric) assignable(addrs []pci.Address) *device.Partition {
 	p := &device.Partition{}
 	for _, a := range addrs {
@@ -218,8 +221,8 @@ func (f *Fabric) Active(fn *device.Function) *fabric.Partition {
 	return f.Board.Partitions().Holding(m)
 }
 
-// Links returns how many NVLinks each GPU of a partition has, of the GPU with the fewest, and false if Fabric Manager lists no partition of
-// exactly these GPUs, or no links of it.
+// Links returns how many NVLinks each GPU of a partition has, by the GPU with the fewest. It returns false if Fabric Manager lists no
+// partition of exactly these GPUs, or no links for it.
 func (f *Fabric) Links(gpus []pci.Address) (int, bool) {
 	if f == nil || f.Board == nil {
 		return 0, false
@@ -231,7 +234,8 @@ func (f *Fabric) Links(gpus []pci.Address) (int, bool) {
 	return p.Links()
 }
 
-// Position orders the GPUs of the fabric as they are best assigned; other functions are before them.
+// Position returns the place of a GPU of the fabric in the order in which GPUs are best assigned. Other functions have the place 0, before
+// all of these.
 func (f *Fabric) Position(a pci.Address) int {
 	if f == nil || f.Board == nil {
 		return 0

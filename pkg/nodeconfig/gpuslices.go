@@ -28,7 +28,8 @@ func newSliceRules(cfg *v1alpha1.NodeConfig) []sliceRule {
 	return all
 }
 
-// sliced returns the rule that permits f as a slice of its GPU, or why none does, as a phrase. Both are empty if f is not one.
+// sliced returns the rule that permits f as a slice of its GPU, or the reason why no rule does, as a phrase. Both are empty if f is not a
+// slice.
 func (set *rules) sliced(s *device.Snapshot, f *device.Function) (permits *v1alpha1.GPUSliceRule, why string) {
 	if f.Type != device.GPUVF || f.VF == nil {
 		return nil, ""
@@ -47,7 +48,8 @@ func (set *rules) sliced(s *device.Snapshot, f *device.Function) (permits *v1alp
 	return permits, ""
 }
 
-// describeSlice adds what the slice is made to be: by its rule, or by what the GPU's driver says of all slices of the GPU.
+// describeSlice adds the slice's profile and memory. They come from its rule, or from what the GPU's driver reports for all slices of the
+// GPU.
 func (c *Choice) describeSlice(s *device.Snapshot, f *device.Function) {
 	if c.Slice != nil {
 		c.Profile, c.Memory = cmp.Or(c.Slice.Profile(f.Vendor), s.Partition(f)), c.Slice.Memory(f.Vendor)
@@ -59,8 +61,8 @@ func (r *sliceRule) names(gpu *device.Function) bool {
 	return among(r.Match.Vendors, gpu.Vendor) && among(r.Match.Devices, gpu.Device) && among(r.Match.Addresses, gpu.Address)
 }
 
-// sliceProblems returns the rules that match no GPU of the node, or that have settings for a vendor of which they match none:
-// those settings have no effect.
+// sliceProblems returns a problem for each rule that matches no GPU of the node, or that has settings for a vendor of which it matches no
+// GPU. Such settings have no effect.
 func (set *rules) sliceProblems(s *device.Snapshot) []rule.Verdict {
 	var all []rule.Verdict
 	for i := range set.slices {

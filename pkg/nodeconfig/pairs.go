@@ -10,24 +10,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Pairs returns the pairs of a GPU and a VF that the config asks for, both ours,
-// by the GPUs' addresses. Which VF is a GPU's follows from the hardware and the
-// number of VFs alone, so that it stays the same whatever is in use. The
-// pointers are into the snapshot: read, don't write.
+// Pairs returns the pairs of a GPU and a VF that the config asks for, by the GPUs' addresses. kata-vfio may take both functions of a pair.
+// Which VF belongs to a GPU depends only on the hardware and the number of VFs, so it stays the same whatever is in use. The pointers are
+// into the snapshot: don't change the functions.
 func (sel *Selection) Pairs() []device.Pair { return sel.pairs }
 
-// pairing hands VFs out to GPUs.
+// pairing assigns VFs to GPUs.
 type pairing struct {
 	s    *device.Snapshot
 	sel  *Selection
 	nics []*device.Function
-	// kept is how many VFs of a NIC are some GPU's: its last ones, since
-	// schedulers take the first.
+	// kept is how many VFs of a NIC belong to GPUs. These are the NIC's last VFs, since schedulers take the first ones.
 	kept map[pci.Address]int
 }
 
-// pair finds the selection's pairs. First each GPU looks around its own switch,
-// then those that found nothing look under their root, if the config says so.
+// pair finds the selection's pairs. First each GPU looks for a VF at its own switch. If the config allows it, GPUs that found none then
+// look under their root.
 func (sel *Selection) pair(policy v1alpha1.Pairing, s *device.Snapshot) {
 	if policy == "" || policy == v1alpha1.PairingNone {
 		return
@@ -61,12 +59,11 @@ func (p *pairing) serves(f *device.Function) bool {
 		slices.ContainsFunc(f.PF.VFs, func(vf pci.Address) bool { return p.sel.Choice(vf).Ours })
 }
 
-// around pairs each GPU with a VF that is at least that near, and returns the
-// GPUs for which there is none.
+// around pairs each GPU with a VF that is at least as near as most, and returns the GPUs without such a VF.
 func (p *pairing) around(gpus []*device.Function, most device.Nearness) []*device.Function {
 	var left []*device.Function
 	for _, gpu := range gpus {
-		// Also for a GPU that gets no pair: a rule for one GPU must not change the VFs of the others.
+		// A VF is kept even for a GPU that gets no pair: a rule for one GPU must not change the VFs of the others.
 		vf := p.keep(gpu, most)
 		if vf == nil {
 			left = append(left, gpu)
@@ -79,7 +76,7 @@ func (p *pairing) around(gpus []*device.Function, most device.Nearness) []*devic
 	return left
 }
 
-// isPaired reports whether a GPU is to have a VF. A shared one is not: its VF could not go to the other driver's containers.
+// isPaired reports whether a GPU is to have a VF. A shared GPU is not, because its VF could not go to the other driver's containers.
 func (sel *Selection) isPaired(gpu *device.Function) bool {
 	choice := sel.Choice(gpu.Address)
 	return choice.Ours && choice.SharedWith == ""
@@ -98,7 +95,7 @@ func (p *pairing) keep(gpu *device.Function, most device.Nearness) *device.Funct
 	if best == nil {
 		return nil
 	}
-	// The VF counts as used even if it can't serve, so that its state does not move the pairs of other GPUs.
+	// The VF counts as used even if it can't be in a pair, so that its state does not change the pairs of other GPUs.
 	p.kept[best.Address]++
 	vf, ok := p.s.Function(best.PF.VFs[len(best.PF.VFs)-p.kept[best.Address]])
 	if !ok || !alone(p.s, vf) {
@@ -107,8 +104,8 @@ func (p *pairing) keep(gpu *device.Function, most device.Nearness) *device.Funct
 	return vf
 }
 
-// alone reports whether f is its group's only function. What shares the VF's
-// group goes with it and can't be accounted for in the GPU's pool.
+// alone reports whether f is the only function of its group. Other functions of the VF's group would go with it, and the GPU's pool can't
+// account for them.
 func alone(s *device.Snapshot, f *device.Function) bool {
 	g, ok := s.GroupWith(f)
 	return ok && len(g.Members) == 1 && len(g.Others) == 0

@@ -12,10 +12,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// rules are a config's rules on their way over a snapshot.
+// rules are the rules of a config while they are applied to a snapshot.
 type rules struct {
 	list []deviceRule
-	// standard is set for the default rules. If they don't fit the node, that is not a mistake in its config.
+	// standard is set for the default rules. It is no mistake in the config if these don't fit the node.
 	standard bool
 	// slices permit slices of GPUs.
 	slices []sliceRule
@@ -25,11 +25,11 @@ type rules struct {
 type deviceRule struct {
 	*v1alpha1.DeviceRule
 	label string
-	// hits counts the functions that the rule matches, decided by it or not.
+	// hits counts the functions that the rule matches, whether or not it decides about them.
 	hits int
-	// refused are the functions that it would take and must not.
+	// refused are the functions that the rule selects although they must not be taken.
 	refused []refusal
-	// unshareable are the functions that it would share and can't.
+	// unshareable are the functions that the rule would share although they can't be shared.
 	unshareable []refusal
 }
 
@@ -65,7 +65,7 @@ func label(i int, name string) string {
 // choose lets the first rule that matches f decide.
 func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 	code, why := forbidden(s, f)
-	// Also for a forbidden function, so that its rule counts a match and reports the refusal.
+	// The rules are also applied to a forbidden function, so that its rule counts a match and reports the refusal.
 	decided := set.first(s, f)
 	choice := Choice{Forbidden: why != "", Why: why, Code: code}
 	if decided != nil {
@@ -95,8 +95,7 @@ func (set *rules) choose(s *device.Snapshot, f *device.Function) Choice {
 	return choice
 }
 
-// first returns the first rule that matches f, nil if there is none, and counts the
-// match with every rule that does.
+// first returns the first rule that matches f, or nil. It counts the match for every rule that matches.
 func (set *rules) first(s *device.Snapshot, f *device.Function) *deviceRule {
 	var first *deviceRule
 	for i := range set.list {
@@ -128,8 +127,7 @@ func (set *rules) unmatched(f *device.Function) string {
 	return "no rule of the node config matches it"
 }
 
-// problems reports where the rules didn't fit, once choose has seen every
-// function.
+// problems returns where the rules don't fit the node. Call it after choose has seen every function.
 func (set *rules) problems(s *device.Snapshot) []rule.Verdict {
 	all := set.sliceProblems(s)
 	if set.standard {
@@ -177,7 +175,7 @@ func (r *deviceRule) problems(s *device.Snapshot) []rule.Verdict {
 // matches reports whether f is everything that m asks for.
 func matches(m *v1alpha1.DeviceMatch, s *device.Snapshot, f *device.Function) bool {
 	if f.IsBridge() && len(m.Addresses) == 0 {
-		return false // a rule over a vendor or class doesn't mean the bridges among them
+		return false // a rule for a vendor or a class does not mean bridges
 	}
 	return among(m.Types, string(f.Type)) &&
 		among(m.Vendors, f.Vendor) &&
@@ -187,10 +185,10 @@ func matches(m *v1alpha1.DeviceMatch, s *device.Snapshot, f *device.Function) bo
 		amongPFs(m.PFNames, s, f)
 }
 
-// means reports whether a match that f has also means it. Some functions go to a tenant only where the operator says so.
-// NVSwitches and the like serve all GPUs of the board: a vendor's functions don't mean them, and only an address means a ConnectX function that
-// manages NVSwitches. The display of the management
-// controller is a display to its class, and the tenant that has it may reach the controller: only its device ID or address means it.
+// means reports whether a match that matches f also means f. Some functions go to a tenant only if the operator names them. NVSwitches and
+// similar functions serve all GPUs of the board, so a match by vendor alone doesn't mean them. A ConnectX function that manages NVSwitches
+// is meant only by its address. The display of the management controller has the class of a display, but its tenant may reach the
+// controller, so only its device ID or address means it.
 func means(m *v1alpha1.DeviceMatch, f *device.Function) bool {
 	named := len(m.Devices)+len(m.Addresses) > 0
 	switch {
@@ -204,7 +202,7 @@ func means(m *v1alpha1.DeviceMatch, f *device.Function) bool {
 	return true
 }
 
-// among reports whether v is in the list. An empty list doesn't ask.
+// among reports whether v is in the list, or the list is empty.
 func among[T comparable](list []T, v T) bool {
 	return len(list) == 0 || slices.Contains(list, v)
 }

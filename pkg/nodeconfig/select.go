@@ -25,13 +25,13 @@ type Choice struct {
 	Sanitize *v1alpha1.SanitizeRule `json:"sanitize,omitempty"`
 	// Slice is the rule of gpuSlices that permits a slice; nil for other functions.
 	Slice *v1alpha1.GPUSliceRule `json:"slice,omitempty"`
-	// Profile is what a slice is made to be by the rule, in its vendor's words, and Memory its size in bytes; empty and 0 if the rule makes
-	// nothing, as for slices of AMD: those are published as the snapshot has them.
+	// Profile is the profile of a slice that the rule makes, in its vendor's words, and Memory the slice's memory in bytes. They are empty
+	// and 0 if the rule makes nothing, as for slices of AMD: these are published as the snapshot describes them.
 	Profile string `json:"-"`
 	Memory  uint64 `json:"-"`
 	// Exclusive are the domains around the function that belong to one tenant at a time.
 	Exclusive []v1alpha1.ExclusiveDomain `json:"exclusive,omitempty"`
-	// ReserveDomains says that pods wait until these domains are reserved for their tenant.
+	// ReserveDomains says that pods wait until the exclusive domains are reserved for their tenant.
 	ReserveDomains bool `json:"reserveDomains,omitempty"`
 	// Rule is the name or number of the rule that decided: "rule 2 (gpus)", or
 	// "default".
@@ -45,7 +45,7 @@ type Choice struct {
 	// Forbidden is true when the function must never be taken, whatever the
 	// config says (DESIGN "What may be taken"); Why names the reason.
 	Forbidden bool `json:"forbidden,omitempty"`
-	// Code is that of Why if there is a code of its own for it; see [Choice.Against].
+	// Code is the code of the reason in Why, if that reason has a code of its own; see [Choice.Against].
 	Code rule.Code `json:"code,omitempty"`
 }
 
@@ -90,7 +90,7 @@ func Select(cfg *v1alpha1.NodeConfig, s *device.Snapshot) *Selection {
 	for i := range s.Functions {
 		sel.choices[i] = set.choose(s, &s.Functions[i])
 	}
-	// First: it adds to the rules' problems, and withdraws functions that the later steps would count or pair.
+	// This comes first: it adds to the rules' problems, and withdraws functions that the later steps would count or pair.
 	sel.separate(set, s)
 	sel.problems = set.problems(s)
 	sel.keepWarm(set)
@@ -124,8 +124,7 @@ func (sel *Selection) Sanitizes() bool {
 	return slices.ContainsFunc(sel.choices, func(c Choice) bool { return c.Sanitize != nil })
 }
 
-// Ours returns the functions that are ours, by address. The pointers are into
-// the snapshot: read, don't write.
+// Ours returns the functions that kata-vfio may take, by address. The pointers are into the snapshot: don't change the functions.
 func (sel *Selection) Ours() []*device.Function {
 	var ours []*device.Function
 	for i := range sel.functions {
@@ -145,14 +144,14 @@ func problem(label, text, fix string) rule.Verdict {
 	return rule.Verdict{Code: rule.ConfigDoesNotFit, Object: label, Text: label + " " + text, Fix: fix}
 }
 
-// forbidden returns why f must never be taken, whatever the config says, as
-// [Choice.Code] and [Choice.Why] put it; empty when it may be.
+// forbidden returns why f must never be taken, whatever the config says, as the values of [Choice.Code] and [Choice.Why]. Both are empty if
+// f may be taken.
 func forbidden(s *device.Snapshot, f *device.Function) (rule.Code, string) {
 	why := ""
 	switch {
 	case f.IsBridge():
 		why = "it is a bridge"
-	case len(f.Uses) > 0 && !f.IsReserved(): // plan refuses claims for a reserved one
+	case len(f.Uses) > 0 && !f.IsReserved(): // a reserved function may be selected: plan refuses claims for it
 		why = uses(f)
 	case f.MayManageSwitches() != "":
 		why = f.MayManageSwitches()
@@ -175,8 +174,7 @@ func uses(f *device.Function) string {
 	return strings.Join(phrases, ", ")
 }
 
-// ofTenantsPF returns why the VF f can't be assigned when its PF may be in a VM: the owner of the PF controls the
-// VF.
+// ofTenantsPF returns why the VF f can't be assigned if its PF may be in a VM; empty if it can. The owner of the PF would control the VF.
 func ofTenantsPF(s *device.Snapshot, f *device.Function) string {
 	pf, ok := s.Function(f.VF.PF)
 	if !ok || !device.IsVFIO(pf.Driver) {

@@ -7,8 +7,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Pool returns the name of the pool in which the node with the name publishes the function at addr: that of the layout, or
-// of the shared devices.
+// Pool returns the name of the pool in which the node with the name publishes the function at addr: the pool of the layout, or that of
+// shared devices.
 func (sel *Selection) Pool(l *device.Layout, node string, addr pci.Address) string {
 	if sel.Choice(addr).SharedWith != "" {
 		return device.SharedPool(node)
@@ -16,11 +16,11 @@ func (sel *Selection) Pool(l *device.Layout, node string, addr pci.Address) stri
 	return l.Pool(node, addr)
 }
 
-// separate leaves out the GPUs that can't be shared. The other driver publishes each GPU by itself, and a claim of ours takes
-// what is assigned with the GPU too. So no other claim, of either driver, may be able to have any of that.
+// separate withdraws the GPUs that can't be shared. The other driver publishes each GPU by itself, and a claim for kata-vfio's device also
+// takes the functions that are assigned with the GPU. So no other claim, of either driver, may be able to get any of these functions.
 func (sel *Selection) separate(set *rules, s *device.Snapshot) {
-	// In two passes: unshareable asks whether other functions are ours, and the answer must not depend on which GPUs
-	// were withdrawn before.
+	// Two passes are needed: unshareable asks whether other functions are selected, and the answer must not depend on which GPUs were
+	// withdrawn before.
 	left := map[int]string{}
 	for i := range sel.choices {
 		if sel.choices[i].SharedWith == "" {
@@ -56,7 +56,7 @@ func (sel *Selection) unshareable(s *device.Snapshot, gpu *device.Function) stri
 	return ""
 }
 
-// assignedWith returns the other functions that go to a VM with a GPU: its group's and its companions.
+// assignedWith returns the other functions that go to a VM with a GPU: those of its IOMMU group, and its companions.
 func assignedWith(s *device.Snapshot, gpu *device.Function) []*device.Function {
 	all := s.Companions(gpu)
 	g, ok := s.GroupWith(gpu)

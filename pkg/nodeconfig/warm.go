@@ -11,14 +11,14 @@ type Warm struct {
 	Rule string
 	// Want is how many free devices are to be ready.
 	Want int
-	// Functions are all that the rule selects, by address. They are of the snapshot: read, don't write.
+	// Functions are all functions that the rule selects, by address. They are part of the snapshot: don't change them.
 	Functions []*device.Function
 }
 
 // Warm returns the rules that keep devices ready, in their order.
 func (sel *Selection) Warm() []Warm { return sel.warm }
 
-// keepWarm enters the rules that keep devices ready.
+// keepWarm adds the rules that keep devices ready to the selection.
 func (sel *Selection) keepWarm(set *rules) {
 	for i := range set.list {
 		r := &set.list[i]
