@@ -23,16 +23,15 @@ const (
 	DynamicDir = "/var/run/cdi"
 )
 
-// DefaultDir is DynamicDir below the node's root: /var/run is a link to /run, and an absolute link would leave
-// another root.
+// DefaultDir is DynamicDir below the node's root. It is not /var/run, because that is a link to /run, and an absolute link would lead out
+// of another root.
 const DefaultDir = "run/cdi"
 
-// Dirs returns the directories, the later ones over the earlier.
+// Dirs returns the directories of specs. Later ones take precedence over earlier ones.
 func Dirs() []string { return []string{StaticDir, DynamicDir} }
 
-// Dir is the directory of CDI specs that the runtimes read. Only our own
-// files in it are touched.
-// Its methods may be called from several goroutines.
+// Dir is the directory of CDI specs that the runtimes read. It changes only files of kata-vfio. Its methods may be called from several
+// goroutines.
 type Dir struct {
 	path string
 
@@ -40,8 +39,7 @@ type Dir struct {
 	read map[string]readSpec
 }
 
-// readSpec is a decoded file with what tells it from its successors: a
-// replaced file has another inode.
+// readSpec is a decoded file, with the file info that distinguishes it from its successors: a replaced file has another inode.
 type readSpec struct {
 	info fs.FileInfo
 	spec *specs.Spec
@@ -132,7 +130,7 @@ func (d *Dir) decode(claimUID string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// leftovers returns the paths of what interrupted writes of a claim's spec left.
+// leftovers returns the paths of the temporary files that interrupted writes of a claim's spec left behind.
 func (d *Dir) leftovers(claimUID string) ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -147,8 +145,8 @@ func (d *Dir) leftovers(claimUID string) ([]string, error) {
 	return paths, nil
 }
 
-// Remove removes the claim's spec, and what interrupted writes of it left. A missing file is not an error. Like
-// [Dir.Write], it is not synced.
+// Remove removes the claim's spec, and the temporary files that interrupted writes left behind. A missing file is not an error. Like
+// [Dir.Write], it does not sync the directory.
 func (d *Dir) Remove(claimUID string) error {
 	leftovers, err := d.leftovers(claimUID)
 	if err != nil {
@@ -165,8 +163,7 @@ func (d *Dir) Remove(claimUID string) error {
 	return nil
 }
 
-// Claims returns the UIDs that have a spec file of ours, or what a cut-off
-// write of one has left, sorted.
+// Claims returns the sorted UIDs of the claims that have a spec file, or a temporary file that an interrupted write left behind.
 func (d *Dir) Claims() ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {

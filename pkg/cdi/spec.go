@@ -1,10 +1,8 @@
-// Package cdi turns a prepared claim into a Container Device Interface spec,
-// one file per claim, in the narrow shape that Kata's runtimes accept: each
-// device carries its VFIO nodes with real device numbers and nothing else.
+// Package cdi turns a prepared claim into a Container Device Interface spec, one file per claim, in the narrow form that Kata's runtimes
+// accept: each device has its VFIO nodes with real device numbers and nothing else.
 //
-// A physical endpoint reaches its VM by the pod's network namespace and has no
-// node; its device is there since CDI names identify a claim's devices all the
-// way, and tells the container its interface's address.
+// A physical endpoint reaches its VM through the pod's network namespace and has no node. The spec still has a device for it: CDI names
+// identify a claim's devices everywhere, and the device tells the container the interface's address.
 package cdi
 
 import (
@@ -20,9 +18,8 @@ import (
 const (
 	// Kind is the CDI vendor and class of all our devices.
 	Kind = "kata-vfio.dev/vfio"
-	// SpecVersion is what the specs say of themselves. Kata's Go runtime reads
-	// up to 0.6.0 (its CDI library), and device names that begin with a digit, as
-	// a claim UID may, need 0.5.0 (CDI SPEC.md, "Released versions").
+	// SpecVersion is the CDI version of the specs. Kata's Go runtime reads versions up to 0.6.0 (its CDI library). Device names that begin
+	// with a digit, as a claim's UID may, need 0.5.0 (CDI SPEC.md, "Released versions").
 	SpecVersion = "0.5.0"
 )
 
@@ -64,8 +61,8 @@ func Spec(p *plan.Plan, nodes [][]Node) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// endpoint is the device of a physical endpoint: KATA_VFIO_MAC_<REQUEST> in the
-// environment, by which a container finds the interface.
+// endpoint returns the device of a physical endpoint. It sets KATA_VFIO_MAC_<REQUEST> in the environment, by which a container finds the
+// interface.
 func endpoint(p *plan.Plan, d *plan.Device) specs.Device {
 	mac := ""
 	if fn, ok := p.Function(d.Address); ok && fn.VF != nil {

@@ -13,14 +13,14 @@ import (
 type Claim struct {
 	// Object is the claim as it was listed.
 	Object *resourceapi.ResourceClaim
-	// Allocated are the devices that it is given, of all drivers.
+	// Allocated are the devices of all drivers that are allocated to the claim.
 	Allocated []Allocated
-	// Statuses are what our driver says of devices of the claim, allocated or not.
+	// Statuses are kata-vfio's statuses of devices of the claim, whether the devices are still allocated or not.
 	Statuses []*Status
-	// Node is the one that it is bound to; empty if that is not one node, or if it is not allocated.
+	// Node is the node that the claim is bound to; empty if the claim is not allocated, or not bound to exactly one node.
 	Node string
-	// Pods are the names of the pods that it is reserved for, and PodGroup that of the PodGroup; empty if there is none. Owners are the
-	// pods that it was made for, from a template or for extended resources.
+	// Pods are the names of the pods for which the claim is reserved, and PodGroup is the name of the PodGroup; empty if there is none.
+	// Owners are the pods for which the claim was made, from a template or for extended resources.
 	Pods     []string
 	PodGroup string
 	Owners   []string
@@ -29,9 +29,9 @@ type Claim struct {
 // Allocated is a device that a claim is given.
 type Allocated struct {
 	ID ID
-	// Admin is set for a device that the claim observes: another claim may have it.
+	// Admin is set for a device that the claim only observes (adminAccess): another claim may have it.
 	Admin bool
-	// Skips are the calls to the driver that the kubelet leaves out for this claim.
+	// Skips are the calls to the driver that the kubelet skips for this claim.
 	Skips []resourceapi.SkipNodeOperation
 }
 
@@ -149,7 +149,8 @@ func (c *Claim) Tolerations() []resourceapi.DeviceToleration {
 	return all
 }
 
-// Owned returns the devices that the claim has to itself. Those with adminAccess are left out: such a claim allocates nothing.
+// Owned returns the devices that belong to the claim alone. It leaves out devices with adminAccess, because such a request allocates
+// nothing.
 func (c *Claim) Owned() []ID {
 	var ids []ID
 	for _, a := range c.Allocated {
@@ -185,5 +186,5 @@ func (c *Cluster) Claim(namespace, name string) *Claim { return c.byName[objectK
 // Holder returns the claim that has a device to itself; nil if there is none.
 func (c *Cluster) Holder(id ID) *Claim { return c.holders[id] }
 
-// StatusesOn returns what claims' statuses say of devices of ours on a node.
+// StatusesOn returns kata-vfio's statuses, from all claims, of its devices on a node.
 func (c *Cluster) StatusesOn(node string) []*Status { return c.statuses[node] }

@@ -15,7 +15,7 @@ type class struct {
 	ours   bool
 }
 
-// isOurs reports whether a DeviceClass asks for kata-vfio's driver: it has its domain or annotation, or its parameters or
+// isOurs reports whether a DeviceClass asks for kata-vfio's driver: the class has kata-vfio's domain or annotation, or its parameters or
 // selectors name the driver. The chart's policy tenant-classes uses the same rule.
 func isOurs(c *resourceapi.DeviceClass) bool {
 	_, annotated := c.Annotations[v1alpha1.AnnotationNamespaces]
@@ -46,8 +46,8 @@ func (c *Cluster) OurClasses() []*resourceapi.DeviceClass {
 	return ours
 }
 
-// IsOurClass reports whether a DeviceClass of the name is ours. One that was not added, because it was deleted or the caller may not list
-// DeviceClasses, goes by its name.
+// IsOurClass reports whether the DeviceClass with the name is one of kata-vfio. A class that was not added, because it was deleted or the
+// caller may not list DeviceClasses, is judged by its name.
 func (c *Cluster) IsOurClass(name string) bool {
 	if k, known := c.classes[name]; known {
 		return k.ours
@@ -55,7 +55,8 @@ func (c *Cluster) IsOurClass(name string) bool {
 	return hasOurDomain(name)
 }
 
-// IsOurs reports whether a claim has devices of ours, or waits for some: it names a DeviceClass of ours, or has parameters for the driver.
+// IsOurs reports whether a claim has devices of kata-vfio, or waits for some: it names a DeviceClass of kata-vfio, or has parameters for
+// the driver.
 func (c *Cluster) IsOurs(claim *Claim) bool {
 	if claim.HasOurs() || len(claim.Statuses) > 0 {
 		return true

@@ -20,11 +20,12 @@ const (
 	ClassesKey       = "classes.json"
 )
 
-// annotationAllowAll is the annotation of a DeviceClass whose claims may have all devices of a node. The chart's policy tenant-classes
-// asks for it.
+// annotationAllowAll is the annotation of a DeviceClass whose claims may get all devices of a node. The chart's policy tenant-classes
+// requires it for such claims.
 const annotationAllowAll = v1alpha1.DriverName + "/allow-all"
 
-// ClassView is what tenants may read of the DeviceClasses of ours: kata-vfio-controller publishes it in [ClassesConfigMap]. It names no namespace, node, device or claim. The JSON form is stable: names are added, never changed.
+// ClassView is what tenants may read about the DeviceClasses of kata-vfio. kata-vfio-controller publishes it in [ClassesConfigMap]. It
+// names no namespace, node, device or claim. The JSON form is stable: names are added, never changed.
 type ClassView struct {
 	// Updated is when the counts were made, in RFC 3339.
 	Updated string       `json:"updated"`
@@ -36,12 +37,13 @@ type ClassView struct {
 // ClassOffer is what a DeviceClass gives.
 type ClassOffer struct {
 	Name string `json:"name"`
-	// Kinds and Models are those of the devices that match, free or not: "gpu", "NVIDIA H100". Of many models, the first in the alphabet.
+	// Kinds and Models are the kinds and models of the devices that the class selects, whether free or not: "gpu", "NVIDIA H100". If there
+	// are many models, only the first in alphabetical order are listed.
 	Kinds  []string `json:"kinds"`
 	Models []string `json:"models"`
 	// ExtendedResource is the resource by which a pod's limits can ask for a device of the class.
 	ExtendedResource string `json:"extendedResource,omitempty"`
-	// Sets are the parameters that the class sets, and Weakens those of them that a claim may not: their values are the admin's.
+	// Sets are the parameters that the class sets. Weakens are those of them that a claim may not set, because only the admin may.
 	Sets    []string `json:"sets"`
 	Weakens []string `json:"weakens"`
 	// Everyone says that the class is granted to each namespace, and AllDevices that a claim may have all devices of a node.
@@ -54,8 +56,8 @@ type ClassOffer struct {
 	SelectorFails bool `json:"selectorFails,omitempty"`
 }
 
-// ExactlyFree is the largest count of free devices that is not rounded. A tenant needs to know whether its next pods start, and not how
-// full the cluster is.
+// ExactlyFree is the largest number of free devices that is not rounded. A tenant needs to know whether its next pods can start, but not
+// how full the cluster is.
 const ExactlyFree = 8
 
 // mostModels is the number of models that an offer names.
@@ -76,8 +78,8 @@ func (v *ClassView) Encode() (string, error) {
 	return string(text), err
 }
 
-// GrantKey stands for a grant of a DeviceClass to a namespace. A namespace's UID is random, and who may not get the namespace can't read
-// it, so that a key tells nobody else which namespace it is.
+// GrantKey returns a key that stands for the grant of a DeviceClass to a namespace. A namespace's UID is random, and users who may not read
+// the namespace can't read its UID, so the key doesn't tell them which namespace it is.
 func GrantKey(class, namespaceUID string) string {
 	// No name contains NUL, so two grants never have the same text.
 	sum := sha256.Sum256([]byte("kata-vfio class grant\x00" + class + "\x00" + namespaceUID))
@@ -104,7 +106,7 @@ func NewClassOffer(class *resourceapi.DeviceClass) ClassOffer {
 	return o
 }
 
-// Class returns a DeviceClass as the policies know it, granted to one namespace, or to none.
+// Class returns a DeviceClass with the fields that the policies read. It is granted to the namespace, or to none if namespace is empty.
 func (o *ClassOffer) Class(namespace string) *resourceapi.DeviceClass {
 	c := &resourceapi.DeviceClass{}
 	c.Name, c.Annotations = o.Name, map[string]string{v1alpha1.AnnotationNamespaces: namespace}
@@ -117,7 +119,7 @@ func (o *ClassOffer) Class(namespace string) *resourceapi.DeviceClass {
 	return c
 }
 
-// addParameters adds the names of parameters. What the plugin would refuse says nothing.
+// addParameters adds the names of the class's parameters. It ignores parameters that the plugin would refuse.
 func (o *ClassOffer) addParameters(raw []byte) {
 	p, err := v1alpha1.DecodeParameters(raw)
 	if err != nil {
@@ -137,7 +139,7 @@ func (o *ClassOffer) addParameters(raw []byte) {
 	}
 }
 
-// Matching adds the kind and the model of a device that matches.
+// Matching adds the kind and the model of a device that the class selects.
 func (o *ClassOffer) Matching(d *Device) {
 	if !slices.Contains(o.Kinds, d.Details.Kind) && d.Details.Kind != "" {
 		o.Kinds = append(o.Kinds, d.Details.Kind)
@@ -159,12 +161,12 @@ func (o *ClassOffer) SetFree(free int) {
 	}
 }
 
-// FreeAtOnce returns how many of a pool's devices new claims can get at the same time: those that no claim has, that no taint keeps claims
-// from, and that share no hardware with another that has all of it. A device in the domain of a tenant is not free, as only that tenant
-// can get it.
+// FreeAtOnce returns how many of a pool's devices new claims can get at the same time: devices that no claim has, that no taint keeps
+// claims from, and that don't share hardware with a device that uses all of it. A device in the exclusive domain of a tenant is not free,
+// because only that tenant can get it.
 func (c *Cluster) FreeAtOnce(p *Pool, eligible func(*Device) bool) int {
-	// In the order of the slices. How many fit at most is a packing problem, and the scheduler doesn't solve that either:
-	// it allocates the claims of one pod at a time.
+	// The devices are tried in the order of the slices. The largest number that fits is a packing problem, which the scheduler doesn't
+	// solve either: it allocates the claims of one pod at a time.
 	left, free := c.counters(p), 0
 	for _, d := range p.Devices {
 		if c.holders[d.ID] == nil && !d.KeepsClaimsAway() && eligible(d) && consume(left, d) {
@@ -181,7 +183,7 @@ func (d *Device) KeepsClaimsAway() bool {
 	})
 }
 
-// consume takes what a device needs from the counters. It takes nothing and returns false if one has too little left.
+// consume takes what a device needs from the counters. If one counter has too little left, it takes nothing and returns false.
 func consume(left map[counter]*taken, d *Device) bool {
 	for _, uses := range d.Details.consumes {
 		for name, need := range uses.Counters {

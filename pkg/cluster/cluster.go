@@ -1,10 +1,10 @@
-// Package cluster is the model of what the API server has of devices and of those who use them: ResourceSlices, ResourceClaims, pods,
+// Package cluster is the model of what the API server knows about devices and their users: ResourceSlices, ResourceClaims, pods,
 // DeviceClasses, RuntimeClasses, and admission policies with their bindings. The audit of a cluster, the evidence for conformance, the
-// kubectl plugin and the controller are functions over it.
+// kubectl plugin and the controller are functions of this model.
 //
-// [Cluster.Add] decodes each object once. What follows from two objects, such as the claim that has a device, is looked up in an index,
-// by node, by place, by claim or by pod, so that a function over all of a cluster takes one pass. The package is pure: the caller lists
-// the objects. Names and texts are as they were listed, and may come from anyone.
+// [Cluster.Add] decodes each object once. Relations between objects, such as the claim that has a device, are looked up in indexes by node,
+// place, claim or pod, so that a function of the whole cluster takes one pass. The package is pure: the caller lists the objects. Names and
+// texts are kept as they were listed, and may come from anyone.
 package cluster
 
 import (
@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Cluster has the objects that were added. The zero value has none. It reads the objects and keeps pointers to them, except to
-// ResourceSlices, which are large: change none after it is added. Look-ups don't change it, so that several goroutines may make them.
+// Cluster has the objects that were added. The zero value is empty. It keeps pointers to the objects, except to ResourceSlices, which are
+// large: don't change an object after it was added. Look-ups don't change the model, so several goroutines may make them.
 type Cluster struct {
 	devices  []*Device
 	byNode   map[string][]*Device
@@ -38,8 +38,8 @@ type Cluster struct {
 	classes  map[string]class
 	runtimes map[string]*nodev1.RuntimeClass
 	policies map[string]*Policy
-	// passes counts the calls that return all claims, devices, pods or pools. A function over a cluster makes as many for 10 nodes as
-	// for 1,000: a test holds them to it.
+	// passes counts the calls that return all claims, devices, pods or pools. A function of the cluster must make as many such calls for 10
+	// nodes as for 1,000; a test checks this.
 	passes atomic.Int64
 }
 

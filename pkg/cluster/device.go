@@ -66,10 +66,11 @@ type Device struct {
 	// Slice is the ResourceSlice's name, and Generation its pool's. While a pool is rewritten it has slices of two generations.
 	Slice      string
 	Generation int64
-	// Places are those of its PCI functions, of a pair first the GPU's, and of a partition those of all its GPUs; none for a device that has no address, or no node.
+	// Places are the places of the device's PCI functions: of a pair the GPU's first, of a partition those of all its GPUs. It is empty for
+	// a device without an address or a node.
 	Places []Place
 	Taints []resourceapi.DeviceTaint
-	// Skips are the calls to the driver that the slice tells the kubelet to leave out.
+	// Skips are the calls to the driver that the kubelet must skip according to the slice.
 	Skips []resourceapi.SkipNodeOperation
 	// Details are what kata-vfio publishes of its device; nil for another driver's.
 	Details *Details
@@ -90,14 +91,14 @@ type Details struct {
 	Severity rule.Severity
 	// Domains are the exclusive domains around it, by isolation.ExclusiveDomain.Key.
 	Domains []string
-	// Misfits are the attributes and capacities that the driver does not publish, or not of this type.
+	// Misfits are the attributes and capacities that the driver does not publish, or publishes with another type.
 	Misfits []string
 
 	consumes []resourceapi.DeviceCounterConsumption
 }
 
-// Attributes are those that a claim can select by, and people look at. The JSON form is stable: names are added, never changed; what the
-// node does not say is left out.
+// Attributes are the attributes by which claims select devices, or that people look at. The JSON form is stable: names are added, never
+// changed. Attributes that the node does not publish are left out.
 type Attributes struct {
 	// Address is the function's, of a pair the GPU's; VF is a pair's second.
 	Address string `json:"address,omitempty"`
@@ -130,7 +131,7 @@ type Attributes struct {
 	KataVersion   string `json:"kataVersion,omitempty"`
 }
 
-// decodeDevice keeps of a device what is looked at: a large cluster has a million.
+// decodeDevice keeps only those parts of a device that are looked at, because a large cluster has a million devices.
 func decodeDevice(s *resourceapi.ResourceSlice, d *resourceapi.Device) *Device {
 	kept := &Device{
 		ID: ID{s.Spec.Driver, s.Spec.Pool.Name, d.Name}, Node: deref(s.Spec.NodeName), Slice: s.Name, Generation: s.Spec.Pool.Generation,
@@ -181,7 +182,8 @@ func decodeDetails(pool, address string, d *resourceapi.Device) *Details {
 	}
 }
 
-// namedAddresses returns the addresses that the name of a device of ours says: nodes may publish few attributes of VFs.
+// namedAddresses returns the addresses in the name of a device of kata-vfio. They are needed because nodes may publish few attributes of
+// VFs.
 func namedAddresses(name string) (address, vf string) {
 	parts, err := device.ParseParts(name)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// AnnotationHealth is the annotation of a node's ResourceSlice with the [NodeHealth]. The node's plugin may write slices of its node
-// anyway, and who may see devices may read it.
+// AnnotationHealth is the annotation of a node's ResourceSlice with the [NodeHealth]. The plugin of the node has the right to write the
+// node's slices anyway, and users who may read devices may read it.
 const AnnotationHealth = v1alpha1.DriverName + "/node-health"
 
 // Times of [NodeHealth], in seconds.
 const (
-	// HealthRenewed is how often the plugin writes a health that has not changed. Each write of a slice has the scheduler look at waiting
-	// pods again, so it is seldom.
+	// HealthRenewed is how often the plugin writes a health that has not changed. After each write of a slice the scheduler looks at
+	// waiting pods again, so the period is long.
 	HealthRenewed = 60 * 60
-	// HealthOutdated is the age from which a health says nothing of the node: its plugin has missed two writes.
+	// HealthOutdated is the age from which a health says nothing about the node, because its plugin has missed two writes.
 	HealthOutdated = 2*HealthRenewed + 15*60
 )
 
@@ -63,7 +63,7 @@ const (
 	longest   = 256
 )
 
-// AddDrift adds a difference, of many the first ones.
+// AddDrift adds a difference. It keeps the first [mostDrift] differences, and counts the others.
 func (b *BootstrapHealth) AddDrift(d Drift) {
 	if len(b.Drift) == mostDrift {
 		b.More++
@@ -119,7 +119,7 @@ func DecodeHealth(s *resourceapi.ResourceSlice) (*NodeHealth, error) {
 	return h, nil
 }
 
-// addHealth keeps the newest health of a node. One that can't be read counts as none.
+// addHealth keeps the newest health of a node. It ignores a health that can't be read.
 func (c *Cluster) addHealth(node string, s *resourceapi.ResourceSlice) {
 	h, err := DecodeHealth(s)
 	// Times in RFC 3339 and UTC are ordered as their texts are.
@@ -128,5 +128,5 @@ func (c *Cluster) addHealth(node string, s *resourceapi.ResourceSlice) {
 	}
 }
 
-// Health returns what the plugin of a node says of it; nil if it says nothing. A newer slice counts, whichever pool it is of.
+// Health returns the newest health that the plugin of a node has published, in a slice of any pool; nil if there is none.
 func (c *Cluster) Health(node string) *NodeHealth { return c.health[node] }

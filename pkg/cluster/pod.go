@@ -11,15 +11,15 @@ import (
 // Pod is a pod that was listed.
 type Pod struct {
 	Object *corev1.Pod
-	// Claims are the names of its claims, those made from templates and for extended resources included. One that is not made yet is
-	// not among them.
+	// Claims are the names of the pod's claims, including those made from templates and for extended resources. A claim that is not made
+	// yet is not included.
 	Claims []string
 }
 
 // Name returns "<namespace>/<name>".
 func (p *Pod) Name() string { return p.Object.Namespace + "/" + p.Object.Name }
 
-// Ended reports whether all containers of the pod have ended for good.
+// Ended reports whether all containers of the pod have ended and will not be restarted.
 func (p *Pod) Ended() bool {
 	return p.Object.Status.Phase == corev1.PodSucceeded || p.Object.Status.Phase == corev1.PodFailed
 }
@@ -42,7 +42,7 @@ func (c *Cluster) Pods() []*Pod {
 // Pod returns a pod; nil if none of the name was added.
 func (c *Cluster) Pod(namespace, name string) *Pod { return c.podNames[objectKey{namespace, name}] }
 
-// PodClaims returns the claims of a pod that are there, by name.
+// PodClaims returns those claims of a pod that exist, by name.
 func (c *Cluster) PodClaims(p *Pod) []*Claim {
 	var claims []*Claim
 	for _, name := range p.Claims {
@@ -59,7 +59,8 @@ func (c *Cluster) IsUsed(target *Claim) bool {
 	return slices.ContainsFunc(users, func(p *Pod) bool { return !p.Ended() })
 }
 
-// NamesClaim reports whether a container of the pod names one of the pod's claims. The devices of a claim that none names go to none.
+// NamesClaim reports whether a container of the pod uses the pod's claim with the name. The devices of a claim that no container uses go to
+// no container.
 func NamesClaim(spec *corev1.PodSpec, name string) bool {
 	// Ephemeral containers can't have resources, so they can't name claims.
 	return slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(c corev1.Container) bool {

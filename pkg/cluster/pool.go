@@ -8,15 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pool is one pool of kata-vfio on a node: the slices of its newest generation. Slices of an older one are about to go, and count for
-// nothing, as for the scheduler.
+// Pool is one pool of kata-vfio on a node: the slices of its newest generation. Slices of an older generation are about to be deleted and
+// don't count, as for the scheduler.
 type Pool struct {
 	Node, Name string
 	// Devices are in the order of the slices.
 	Devices []*Device
 
 	generation int64
-	// want is how many slices it has when all are written, and have how many are.
+	// want is the number of slices that the pool has once all are written, and have the number of slices that were added.
 	want, have int64
 	counters   map[counter]resourceapi.Counter
 }
@@ -82,13 +82,13 @@ func (c *Cluster) addOwner(node string, owners []metav1.OwnerReference) {
 	}
 }
 
-// Owner returns the Node that owns the slices of a node, and false while there is no such slice.
+// Owner returns the Node that owns the slices of a node, and false if no such slice was added.
 func (c *Cluster) Owner(node string) (metav1.OwnerReference, bool) {
 	o, ok := c.owners[node]
 	return o, ok
 }
 
-// Pools returns the pools of ours, by node and name.
+// Pools returns the pools of kata-vfio, by node and name.
 func (c *Cluster) Pools() []*Pool {
 	c.passes.Add(1)
 	all := make([]*Pool, 0, len(c.pools))
@@ -108,14 +108,14 @@ func (c *Cluster) Nodes() []string {
 	return slices.Compact(names)
 }
 
-// taken is what claims leave of a counter.
+// taken is what claims leave of a counter, and the devices that consume from it.
 type taken struct {
 	left   resourceapi.Counter
 	takers []string
 }
 
 // Withheld returns for each device of a pool the claimed devices that leave too little of a counter for it: for a PF its VFs, for a pair
-// the GPU alone.
+// its GPU as a single device.
 func (c *Cluster) Withheld(p *Pool) map[*Device][]string {
 	use := c.counters(p)
 	withheld := map[*Device][]string{}
@@ -136,7 +136,7 @@ func (c *Cluster) Withheld(p *Pool) map[*Device][]string {
 	return withheld
 }
 
-// counters returns the counters of a pool less what claimed devices take.
+// counters returns the counters of a pool minus the consumption of claimed devices.
 func (c *Cluster) counters(p *Pool) map[counter]*taken {
 	use := make(map[counter]*taken, len(p.counters))
 	for key, have := range p.counters {

@@ -10,7 +10,8 @@ import (
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// merged returns the entries of a claim, with the wanted ones in place of those of the same devices. They keep the conditions of other types.
+// merged returns the entries of a claim with the wanted entries in place of those for the same devices. A replaced entry keeps its
+// conditions of other types.
 func merged(now []resourceapi.AllocatedDeviceStatus, want *resourceac.ResourceClaimStatusApplyConfiguration) ([]resourceapi.AllocatedDeviceStatus, error) {
 	// An apply configuration has the same JSON form as its type, and client-go has no conversion back to the type.
 	text, err := json.Marshal(want)
@@ -41,13 +42,13 @@ func merged(now []resourceapi.AllocatedDeviceStatus, want *resourceac.ResourceCl
 	return all, nil
 }
 
-// isSameDevice compares the keys of the list.
+// isSameDevice reports whether two entries have the same key in the list.
 func isSameDevice(a, b *resourceapi.AllocatedDeviceStatus) bool {
 	return a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device && (a.ShareID == nil) == (b.ShareID == nil) &&
 		(a.ShareID == nil || *a.ShareID == *b.ShareID)
 }
 
-// others returns the conditions of types that wanted has none of.
+// others returns the conditions in now whose types are not in wanted.
 func others(now, wanted []metav1.Condition) []metav1.Condition {
 	return slices.DeleteFunc(slices.Clone(now), func(c metav1.Condition) bool {
 		return slices.ContainsFunc(wanted, func(w metav1.Condition) bool { return w.Type == c.Type })

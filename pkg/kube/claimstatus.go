@@ -24,17 +24,18 @@ type Claims interface {
 // ReadClaim returns the claim as the API server has it now, with all of its status.
 type ReadClaim func(context.Context) (*resourceapi.ResourceClaim, error)
 
-// WriteClaimStatus writes the entries of status.devices that want has, as the field manager. It may be repeated. want names the claim and its UID: a
-// claim that has replaced it is not changed, which is a conflict, and nor is one with another resourceVersion if want has that, too.
+// WriteClaimStatus writes the entries of status.devices in want, as the field manager. It may be repeated. want names the claim and its
+// UID. A claim that has replaced it is not changed, and the error is a conflict. The same holds for a claim with another resourceVersion,
+// if want has one.
 //
-// It uses server-side apply, which leaves the entries and conditions of others as they are. The API server of Kubernetes 1.37
-// refuses every apply for a claim with opaque parameters that are not in its own form of JSON, with sorted keys: it compares the
-// allocation before and after by its bytes (+k8s:update=NoModify in resource/v1). Go programs write such parameters into DeviceClasses.
-// Then it merges the entries itself into what it reads, and replaces the list by a merge patch, which does not touch the allocation's
-// bytes. Conditions that want has no more then stay.
+// WriteClaimStatus uses server-side apply, which leaves the entries and conditions of other writers unchanged. But the API server of
+// Kubernetes 1.37 refuses every apply for a claim with opaque parameters that are not in its own form of JSON, with sorted keys: it
+// compares the allocation before and after by its bytes (+k8s:update=NoModify in resource/v1). Go programs write such parameters into
+// DeviceClasses. After such a refusal, WriteClaimStatus reads the claim, merges the entries itself, and replaces the list by a merge patch,
+// which does not touch the bytes of the allocation. Conditions that want no longer has then stay.
 func WriteClaimStatus(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, read ReadClaim) error {
-	// Force, because after a merge patch the manager owns the fields by its operation Update, which is another owner to
-	// an apply: one that changes the fields would conflict.
+	// Force is needed because after a merge patch the manager owns the fields by its operation Update, which counts as another owner: an
+	// apply that changes the fields would conflict.
 	_, err := claims.ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if !refusesAllocation(err) {
 		return err
@@ -48,13 +49,13 @@ func WriteClaimStatus(ctx context.Context, claims Claims, manager string, want *
 	return err
 }
 
-// refusesAllocation reports whether the API server takes a change of the status for one of its allocation.
+// refusesAllocation reports whether the API server refused the change of the status as a change of the allocation.
 func refusesAllocation(err error) bool {
 	// Nothing here changes the allocation, so an error about it can only come from the comparison of its bytes.
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "status.allocation")
 }
 
-// merge replaces the list of a claim by one with the wanted entries, unless the claim changes meanwhile.
+// merge replaces the list in a claim by one with the wanted entries. It fails with a conflict if the claim changes in between.
 func merge(ctx context.Context, claims Claims, manager string, want *resourceac.ResourceClaimApplyConfiguration, read ReadClaim) error {
 	now, err := read(ctx)
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Client reads the objects that the commands need, and creates and deletes some. It knows their API groups only, because a program with client-go's
-// whole clientset is 12 MB larger. Safe for concurrent use.
+// Client reads the objects that the commands need, and creates and deletes some. It knows only the API groups of these objects, because
+// client-go's whole clientset makes a program 12 MB larger. It is safe for concurrent use.
 type Client struct {
 	scheme *runtime.Scheme
 	params runtime.ParameterCodec
@@ -128,8 +128,8 @@ func (c *Client) ServerVersion(ctx context.Context) (*version.Info, error) {
 // discovery is the form of /apis that has the resources of all groups in one answer. Kubernetes 1.30 and newer have it.
 const discovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// Resources returns the API groups that the API server serves, without a resource, and the resources of each; those of extensions
-// included, and those of the core group not. Every authenticated user may ask.
+// Resources returns the API groups that the API server serves, each as an entry without a resource, and the resources of each group. It
+// includes those of extensions, but not the core group. Every authenticated user may ask for them.
 func (c *Client) Resources(ctx context.Context) ([]schema.GroupResource, error) {
 	data, err := c.server.Get().AbsPath("/apis").SetHeader("Accept", discovery).Do(ctx).Raw()
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Client) Resources(ctx context.Context) ([]schema.GroupResource, error) 
 	return all, nil
 }
 
-// List fills a list, such as a *corev1.PodList, with a namespace's objects; without a namespace with all.
+// List fills a list, such as a *corev1.PodList, with the objects of a namespace, or with those of all namespaces if namespace is empty.
 func (c *Client) List(ctx context.Context, namespace string, list runtime.Object, o metav1.ListOptions) error {
 	r, err := c.request(rest.Interface.Get, namespace, list)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Client) List(ctx context.Context, namespace string, list runtime.Object
 	return r.VersionedParams(&o, c.params).Do(ctx).Into(list)
 }
 
-// Get fills an object with the one of the name. Without a namespace it is one of the cluster.
+// Get fills an object with the object of the name. If namespace is empty, it reads a cluster-scoped object.
 func (c *Client) Get(ctx context.Context, namespace, name string, object runtime.Object) error {
 	r, err := c.request(rest.Interface.Get, namespace, object)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package lint says what the cluster would refuse of a tenant's manifests, before they are sent to it: claims, claim templates, pods and
-// the pod templates of whatever makes pods. It has no rules of its own. It asks the chart's admission policies, in the API server's
+// Package lint says what the cluster would refuse of a tenant's manifests before they are sent to it: claims, claim templates, pods, and
+// the pod templates of any object that makes pods. It has no rules of its own. It asks the chart's admission policies, in the API server's
 // implementation of CEL, and the decoder by which the plugin reads parameters.
 package lint
 
@@ -23,13 +23,13 @@ type Problem struct {
 	File string `json:"file"`
 	// Document counts the documents of the file from 1; 0 is the file as a whole.
 	Document int `json:"document,omitempty"`
-	// Line is the field's, or that of the closest field around it that is written there; 0 if there is none.
+	// Line is the line of the field, or of the closest field around it that the document contains; 0 if there is none.
 	Line int `json:"line,omitempty"`
 	// Object is the document's: "Pod/gpu".
 	Object string `json:"object,omitempty"`
-	// Field is the one without which nothing would be refused: "spec.volumes[0].hostPath"; empty for the object as a whole.
+	// Field is the path of the field without which nothing would be refused: "spec.volumes[0].hostPath"; empty for the object as a whole.
 	Field string `json:"field,omitempty"`
-	// Code is one that `explain` knows; empty for a text that is no such object.
+	// Code is a code that `explain` knows; empty if the text is not an object that can be judged.
 	Code rule.Code `json:"code,omitempty"`
 	Text string    `json:"text"`
 	Fix  string    `json:"fix,omitempty"`
@@ -37,7 +37,7 @@ type Problem struct {
 
 // Report is what was found. Its JSON form is stable.
 type Report struct {
-	// Checked are the objects that were looked at, and PassedOver the kinds of those that no rule is about, with their number.
+	// Checked is the number of objects that were judged. PassedOver has the kinds of objects to which no rule applies, with their numbers.
 	Checked    int            `json:"checked"`
 	PassedOver map[string]int `json:"passedOver"`
 	Problems   []Problem      `json:"problems"`
@@ -47,11 +47,11 @@ type Report struct {
 type Linter struct {
 	// Policies are those that requests would meet.
 	Policies *Policies
-	// Namespace is the one that the objects are for; nil if nothing but its name is known. It is then taken for a tenant's.
+	// Namespace is the namespace of the objects; nil if nothing but its name is known. It then counts as a tenant's.
 	Namespace *corev1.Namespace
-	// NamespaceName is that of a namespace of which nothing else is known; empty for "default".
+	// NamespaceName is the name of a namespace about which nothing else is known; empty means "default".
 	NamespaceName string
-	// Classes are the cluster's DeviceClasses. With AllClasses there are no others of ours.
+	// Classes are the cluster's DeviceClasses. AllClasses says that kata-vfio has no other classes there.
 	Classes    []*resourceapi.DeviceClass
 	AllClasses bool
 
@@ -59,7 +59,7 @@ type Linter struct {
 	report    Report
 }
 
-// Add reads a file with any number of YAML or JSON documents, and returns their number, with those that can't be read.
+// Add reads a file with any number of YAML or JSON documents, and returns their number, including documents that can't be read.
 func (l *Linter) Add(name string, text []byte) (documents int) {
 	for n, part := range split(text) {
 		d, err := parse(part)
@@ -107,8 +107,8 @@ func (l *Linter) Report(ctx context.Context) (*Report, error) {
 	return &l.report, nil
 }
 
-// judge adds the problems of an object. Where the plugin's reader and a policy refuse for one reason, it says so once: the reader names
-// the field.
+// judge adds the problems of an object. If the plugin's reader and a policy refuse it for the same reason, only the reader's problem is
+// added, because it names the field.
 func (l *Linter) judge(ctx context.Context, s *subject) error {
 	found := slices.Concat(s.misfits, parameters(s))
 	found = append(found, l.unknownClasses(s)...)
@@ -135,7 +135,8 @@ func (l *Linter) judge(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// namespace returns the namespace of the objects, which has the labels that the policies for tenants ask for unless it is known.
+// namespace returns the namespace of the objects. If it is unknown, namespace returns one with the labels for which the policies for
+// tenants look.
 func (l *Linter) namespace() *corev1.Namespace {
 	if l.Namespace != nil {
 		return l.Namespace
@@ -177,7 +178,7 @@ func (l *Linter) unknownClasses(s *subject) (faults []fault) {
 	return faults
 }
 
-// unusedClaims are the faults of a pod with claims that no container names. Kubernetes accepts them.
+// unusedClaims returns the faults of a pod with claims that no container names. Kubernetes accepts such pods.
 func unusedClaims(s *subject) (faults []fault) {
 	pod, ok := s.object.(*corev1.Pod)
 	if !ok {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// locating finds the part of an object without which a validation would pass. A policy says that it refuses an object, and not where.
+// locating finds the part of an object that makes a validation fail: the validation would pass without it. A policy says that it refuses an
+// object, but not because of which part.
 type locating struct {
 	ctx        context.Context
 	policy     *policy
@@ -27,7 +28,8 @@ type place struct {
 	leaf bool
 }
 
-// locate returns the path of the smallest such part; empty if there is none, as where two parts are refused for one reason each.
+// locate returns the path of the smallest such part. It is empty if there is none, for example if two parts are each refused for a reason
+// of their own.
 func (p *policy) locate(ctx context.Context, r *request, validation int) (string, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r.object)
 	if err != nil {
@@ -40,12 +42,12 @@ func (p *policy) locate(ctx context.Context, r *request, validation int) (string
 	return found.path, err
 }
 
-// below returns the smallest part of a value: one field before a list or an object, and the deepest. It is the value itself if no part
-// of it is enough. set puts another value in its place.
+// below returns the smallest part of a value that makes the validation fail; single fields are tried before lists and objects, and deeper
+// parts are preferred. It returns the value itself if no part of it is enough. set replaces the value by another one.
 func (l *locating) below(value any, at place, set func(any)) (place, error) {
 	best := at
 	for _, p := range parts(value, at, set) {
-		// The object is changed in place, so each part is back before the next one is tried.
+		// The object is changed in place, so each part is restored before the next one is tried.
 		p.remove()
 		passes, err := l.passes()
 		p.restore()
@@ -113,7 +115,8 @@ func (p place) isBetter(than place) bool {
 	return p.depth > than.depth
 }
 
-// passes reports whether the validation holds now. An expression that fails on what is left says nothing about the rest.
+// passes reports whether the validation passes now. An expression that fails without the part counts as passing, because it tells nothing
+// about the rest.
 func (l *locating) passes() (bool, error) {
 	changed := *l.request
 	changed.object = &unstructured.Unstructured{Object: l.object}
@@ -125,7 +128,7 @@ func (l *locating) passes() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Without the part, the match conditions leave the object to other policies.
+	// Without the part, the policy's match conditions no longer apply to the object, which leaves it to other policies.
 	if !l.policy.isAsked(results) {
 		return true, nil
 	}

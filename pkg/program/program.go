@@ -1,5 +1,5 @@
-// Package program runs other programs for one answer each: within a deadline, with a bounded output and an environment of their own, and not
-// longer than this process lives.
+// Package program runs other programs, each for one answer: with a deadline, with bounded output, with an environment of their own, and
+// never longer than this process lives.
 package program
 
 import (
@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// mostOutput is more than any answer has: 64 partitions of 16 GPUs are 200 KB.
+	// mostOutput is larger than any expected answer: 64 partitions of 16 GPUs are 200 KB.
 	mostOutput = 1 << 20
-	// mostNoise is how much of the error output is kept, and shown of any.
+	// mostNoise is how much of the error output is kept, and how much of any output a message shows.
 	mostNoise = 1 << 10
 	// lastWords is how long output is read after the program ended, because a child process may keep it open.
 	lastWords = time.Second
 )
 
-// Program is a program at a path, with all of its environment: nothing of this process' own is passed on.
+// Program is a program at a path, with its complete environment: it gets nothing from the environment of this process.
 type Program struct {
 	Path string
 	Env  []string
 }
 
-// Ended is what a program left behind that ended by itself, with whatever exit code.
+// Ended is the result of a program that ended by itself, with any exit code.
 type Ended struct {
 	Code int
 	// Stdout is complete, and Stderr its beginning.
 	Stdout, Stderr []byte
 }
 
-// NotStartedError says that the program could not be started, and so did nothing.
+// NotStartedError says that the program could not be started, so it did nothing.
 type NotStartedError struct {
 	Path string
 	Err  error
@@ -48,9 +48,9 @@ func (e *NotStartedError) Error() string { return "run " + e.Path + ": " + e.Err
 
 func (e *NotStartedError) Unwrap() error { return e.Err }
 
-// Run starts the program and waits for its end. An error other than a [NotStartedError] means that nobody knows what the program did: it
-// took too long, was killed, or said too much. Its children are ended with it. Run returns at the context's deadline even if the kernel
-// does not let the program die; such a program is killed before it executes anything else.
+// Run starts the program and waits for its end. After an error other than a [NotStartedError] it is unknown what the program did: it took
+// too long, was killed, or wrote too much. The program's children are ended with it. Run returns at the context's deadline even if the
+// kernel does not let the program die; such a program is killed before it executes anything else.
 func (p Program) Run(ctx context.Context, stdin []byte, args ...string) (*Ended, error) {
 	type result struct {
 		*Ended
@@ -70,7 +70,7 @@ func (p Program) Run(ctx context.Context, stdin []byte, args ...string) (*Ended,
 		return r.Ended, r.err
 	case <-ctx.Done():
 	}
-	// It is being killed: what it said until now may be of use. The pipes are read for lastWords after its end.
+	// The program is being killed. Its output so far may be useful. The pipes are read for lastWords after its end.
 	select {
 	case r := <-done:
 		return r.Ended, r.err

@@ -17,9 +17,10 @@ const (
 	maxOfSource = 16
 )
 
-// connections is a listener with a limited number of connections, in total and from each source. A connection beyond a limit never
-// waits: it takes the place of the oldest one, of its source or of all, whose client has not shown its right yet ([admit]). If all
-// have, the new one is closed. So nobody keeps others out with connections that do nothing. It is safe for concurrent use.
+// connections is a listener that limits the number of connections, in total and from each source. A connection beyond a limit never waits.
+// It takes the place of the oldest connection, of its source or of all, whose client has not yet shown that it may use the server
+// ([admit]). If all clients have shown it, the new connection is closed. So nobody keeps others out by idle connections. It is safe for
+// concurrent use.
 type connections struct {
 	net.Listener
 	total, ofSource int
@@ -52,7 +53,7 @@ func (l *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// enter adds a connection if there is room, or if another one can make room, which it returns.
+// enter adds a connection if there is room, or if another connection can make room; it returns the latter.
 func (l *connections) enter(c *connection) (replaced *connection, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +85,7 @@ func (l *connections) count(is func(*connection) bool) int {
 	return n
 }
 
-// oldest returns the oldest connection whose client has not shown its right; nil if all have.
+// oldest returns the oldest connection whose client has not yet shown that it may use the server; nil if all have.
 func (l *connections) oldest(is func(*connection) bool) *connection {
 	i := slices.IndexFunc(l.open, func(c *connection) bool { return is(c) && !c.admitted.Load() })
 	if i < 0 {
@@ -139,7 +140,7 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// admit notes that the client of a request's connection has shown its right to use the server.
+// admit records that the client of a request's connection has shown that it may use the server.
 func admit(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.admitted.Store(true)

@@ -39,8 +39,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// Listen opens the address, so that an address in use is an error at the start. Without certificates it serves plain
-// HTTP. Connections are limited, in total and from each source: one beyond the limits is closed and never waits.
+// Listen opens the address, so that an address in use is an error at the start. Without certificates it serves plain HTTP. Connections are
+// limited, in total and from each source: see [connections].
 func Listen(ctx context.Context, addr string, handler http.Handler, certificates *tls.Config) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
