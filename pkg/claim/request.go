@@ -107,5 +107,5 @@ func (e *podGroupError) Error() string {
 		"(resourceClaimTemplateName in the pod's spec.resourceClaims) and recreate the PodGroup without spec.resourceClaims, which can't be changed", e.Group)
 }
 
-// Code is that of conditions and Events.
+// Code returns the code for conditions and Events.
 func (e *podGroupError) Code() rule.Code { return rule.ReservedForPodGroup }

@@ -50,8 +50,8 @@ func (s *scan) readGroups(ctx context.Context) error {
 }
 
 // readGroup reads one group; nil if it does not exist. Only a group without a default domain can be one that VFIO created in its no-IOMMU
-// mode. The kernel shows no type for such a group (drivers/iommu/iommu.c iommu_group_show_type). If before is not nil and has the same type
-// and members, readGroup keeps the regions that firmware and IOMMU reserve for the members; otherwise it reads them.
+// mode. The kernel does not know the type of such a group (drivers/iommu/iommu.c iommu_group_show_type). If before is not nil and has the
+// same type and members, readGroup keeps the regions that firmware and IOMMU reserve for the members; otherwise it reads them.
 func readGroup(fsys *sysfs.FS, number int, before *device.Group) (*device.Group, error) {
 	dir, err := fsys.OpenDir(path.Join(groupsDir, strconv.Itoa(number)))
 	if sysfs.Vanished(err) {

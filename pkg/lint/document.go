@@ -163,7 +163,7 @@ func (d *document) group() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(version, d.kind)
 }
 
-// subjects are what the rules are about: the object itself, pod templates in it, and the items of a list.
+// subjects returns the objects to which the rules apply: the object itself, the pod templates in it, and the items of a list.
 func (d *document) subjects() []*subject {
 	gvk := d.group()
 	if strings.HasSuffix(d.kind, "List") || d.kind == "List" {
@@ -218,7 +218,7 @@ func (d *document) ofGroup(gvk schema.GroupVersionKind) []*subject {
 	return []*subject{s}
 }
 
-// templates are the pod templates at any depth: those of Deployments and Jobs, and of kinds that others have added.
+// templates returns the pod templates at any depth: those of Deployments and Jobs, and those of kinds that extensions have added.
 func (d *document) templates(at string, value any) (all []*subject) {
 	switch v := value.(type) {
 	case []any:

@@ -45,7 +45,7 @@ type Report struct {
 
 // Linter collects documents, and then judges all of them: a DeviceClass may be in another file than the claim that names it.
 type Linter struct {
-	// Policies are those that requests would meet.
+	// Policies are the admission policies that requests would meet.
 	Policies *Policies
 	// Namespace is the namespace of the objects; nil if nothing but its name is known. It then counts as a tenant's.
 	Namespace *corev1.Namespace

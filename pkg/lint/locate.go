@@ -42,8 +42,8 @@ func (p *policy) locate(ctx context.Context, r *request, validation int) (string
 	return found.path, err
 }
 
-// below returns the smallest part of a value that makes the validation fail; single fields are tried before lists and objects, and deeper
-// parts are preferred. It returns the value itself if no part of it is enough. set replaces the value by another one.
+// below returns the smallest part of a value that makes the validation fail. It prefers single fields to lists and objects, and then deeper
+// parts to others. It returns the value itself if no part of it is enough. set replaces the value by another one.
 func (l *locating) below(value any, at place, set func(any)) (place, error) {
 	best := at
 	for _, p := range parts(value, at, set) {
@@ -76,7 +76,7 @@ type inner struct {
 	set             func(any)
 }
 
-// parts are the parts of a value. Of a Kubernetes object, those that its author writes.
+// parts returns the parts of a value. Of a Kubernetes object, it returns only those that the author writes: metadata and spec.
 func parts(value any, at place, set func(any)) (all []inner) {
 	switch v := value.(type) {
 	case map[string]any:

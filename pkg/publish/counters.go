@@ -156,7 +156,7 @@ func (s *sharing) units(n *Node, l *device.Layout, members []*entry) {
 	bySet := map[string][]*entry{}
 	for _, e := range members {
 		sets := n.units(l, e, kept, renamed)
-		if s.onBoard(e) { // the board's counters replace the unit's set, unless a device that stays was counted by the unit's set before there was a board
+		if s.onBoard(e) { // the board's counters replace the unit's set, except for a set from before there was a board
 			sets = slices.DeleteFunc(sets, func(set string) bool { return !kept[set] })
 		}
 		// The API server refuses a device with more entries than this limit, so the least important sets are dropped.

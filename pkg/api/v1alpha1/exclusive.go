@@ -32,12 +32,13 @@ func ExclusiveDomains() []ExclusiveDomain {
 // Claims of the tenant tolerate it: the chart's admission policy adds the toleration when a claim is created.
 const TaintTenant = DriverName + "/tenant"
 
-// TenantsConfigMap is the ConfigMap in the chart's namespace with the IDs of tenants, by [TenantKey]. kata-vfio-controller writes it.
-// Without a namespace's entry, its claims get no device of an exclusive domain.
+// TenantsConfigMap is the ConfigMap in the chart's namespace with the IDs of tenants, by [TenantKey]. kata-vfio-controller writes it. The
+// claims of a namespace without an entry get no device of an exclusive domain.
 const TenantsConfigMap = "kata-vfio-tenants"
 
 // TenantKey returns the key of a namespace in [TenantsConfigMap]. The value is the ID of the namespace's tenant: 16 hexadecimal digits,
-// chosen at random when the tenant is first seen, so that taints in ResourceSlices do not tell names. Namespaces with one ID are one tenant.
+// chosen at random when the tenant is first seen, so that taints in ResourceSlices don't reveal names. Namespaces with the same ID are one
+// tenant.
 func TenantKey(namespace string) string { return "namespace." + namespace }
 
 // IsTenantID reports whether a text is the ID of a tenant.

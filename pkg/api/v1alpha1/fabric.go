@@ -12,17 +12,17 @@ import (
 // Fabric says how the plugin asks NVIDIA's Fabric Manager of a node whose GPUs are joined by NVLink switches, so that each VM gets a
 // partition of them. Without it, GPUs are assigned one by one, and none of them has NVLink.
 type Fabric struct {
-	// Address is Fabric Manager's API: "unix:" and the path of a socket on the node, "tcp:" with address and port, or "vsock:" with
-	// context ID and port. Fabric Manager asks nobody who they are: only a socket in a directory of root's keeps others out.
-	// Default: the socket that kata-vfio-bootstrap sets up.
+	// Address is the address of Fabric Manager's API: "unix:" and the path of a socket on the node, "tcp:" with address and port, or
+	// "vsock:" with context ID and port. Fabric Manager does not authenticate its callers: only a socket in a directory of root's keeps
+	// others out. Default: the socket that kata-vfio-bootstrap sets up.
 	Address string `json:"address,omitempty"`
 	// Client is the program that makes the calls. Default: Helper.
 	Client FabricClient `json:"client,omitempty"`
 	// Program is its path where the plugin runs. Default: /usr/bin/kata-vfio-fabric for Helper, as in the image that
 	// `make fabric-image` makes, and /usr/bin/fmpm for FMPM.
 	Program string `json:"program,omitempty"`
-	// Modules say which GPU is where on the board, and count before the map that kata-vfio-bootstrap captures. Without
-	// either, there are partitions only if Fabric Manager itself says the addresses, as on A100.
+	// Modules say which GPU is at which place of the board. They take precedence over the map that kata-vfio-bootstrap captures. Without
+	// either, there are partitions only if Fabric Manager itself lists the addresses, as on A100.
 	Modules []FabricModule `json:"modules,omitempty"`
 }
 
@@ -44,10 +44,10 @@ const DefaultFabricAddress = "unix:/run/kata-vfio-fabric/fabricmanager.sock"
 type FabricModule struct {
 	// Module is the Module ID of `nvidia-smi -q`, which is the physicalId of Fabric Manager on H100 and later.
 	Module *int `json:"module"`
-	// Address is the GPU's PCI address, in the order of no other number.
+	// Address is the GPU's PCI address. The order of addresses has nothing to do with that of the modules.
 	Address pci.Address `json:"address"`
-	// SerialNumber is the GPU's PCIe serial number, as kata-vfio-audit devices -o json has it. Optional. A GPU with another one is not
-	// taken for it.
+	// SerialNumber is the GPU's PCIe serial number, as kata-vfio-audit devices -o json shows it. Optional. If the GPU at the address has
+	// another one, the map is not used.
 	SerialNumber string `json:"serialNumber,omitempty"`
 }
 

@@ -11,8 +11,8 @@ import (
 // has an empty path.
 type Lines map[string]int
 
-// At returns the line of the field at path. For a field that the document lacks, it is that of the nearest one around
-// it, and 0 if there is none.
+// At returns the line of the field at path. For a field that the document lacks, it returns the line of the nearest field around it; 0 if
+// there is none.
 func (l Lines) At(path string) int {
 	line := l[path]
 	for line == 0 && path != "" {

@@ -67,8 +67,7 @@ type NodeConfig struct {
 	Pairing Pairing `json:"pairing,omitempty"`
 	// VFAttributes is the amount of published attributes of each VF. The default is All.
 	VFAttributes VFAttributes `json:"vfAttributes,omitempty"`
-	// QuotaCounters publishes counters of each GPU and pair, also where a GPU shares nothing, for queues that count
-	// quotas by them.
+	// QuotaCounters publishes counters of each GPU and pair, even if a GPU shares nothing, for queues that count quotas by these counters.
 	QuotaCounters bool `json:"quotaCounters,omitempty"`
 	// Fabric gives VMs partitions of GPUs that are joined by NVLink switches. The default is none.
 	Fabric *Fabric `json:"fabric,omitempty"`
@@ -82,7 +81,7 @@ type VFRule struct {
 	Count *int `json:"count"`
 	// EswitchMode is the mode of the PF's eswitch. If empty, the mode is unchanged.
 	EswitchMode EswitchMode `json:"eswitchMode,omitempty"`
-	// Optional makes a node without the PF as it should be, so that one rule serves different boards.
+	// Optional says that a node without the PF is not an error, so that one rule serves different boards.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -116,9 +115,9 @@ type DeviceRule struct {
 	// Exclusive are the domains around each device of the rule that belong to one tenant at a time: while a tenant has a device there,
 	// no other tenant gets one. It counts for all devices of a domain, whatever their rules say. It needs kata-vfio-controller.
 	Exclusive []ExclusiveDomain `json:"exclusive,omitempty"`
-	// ReserveDomains has the scheduler bind a pod only after kata-vfio-controller has reserved the domains around its devices for the
-	// pod's tenant, so that no pod waits on a node whose domain another tenant got first. Each such pod waits about 5 s longer. Only
-	// with Exclusive, and it counts for all devices of those domains.
+	// ReserveDomains makes the scheduler bind a pod only after kata-vfio-controller has reserved the domains around its devices for the
+	// pod's tenant. So no pod waits on a node whose domain another tenant got first. Each such pod waits about 5 s longer. It is valid only
+	// with Exclusive, and counts for all devices of those domains.
 	ReserveDomains bool `json:"reserveDomains,omitempty"`
 	// Exclude leaves the matched functions alone. Later rules do not apply to them.
 	Exclude bool `json:"exclude,omitempty"`

@@ -51,7 +51,7 @@ func (e *InvalidError) Error() string {
 	return e.Kind + ": " + strings.Join(texts, "; ")
 }
 
-// Code is that of conditions and Events.
+// Code returns the code for conditions and Events.
 func (e *InvalidError) Code() rule.Code { return rule.InvalidConfig }
 
 // problems are the problems of one document.
@@ -111,7 +111,7 @@ func (e *WeakensIsolationError) Error() string {
 		"remove it, or have the cluster's admin put it into a DeviceClass", e.Kind, strings.Join(e.Settings, ", "))
 }
 
-// Code is that of conditions and Events.
+// Code returns the code for conditions and Events.
 func (e *WeakensIsolationError) Code() rule.Code { return rule.WeakensIsolation }
 
 // weakening collects the parameters of one config that weaken isolation.

@@ -29,7 +29,7 @@ func (e *PluginError) Error() string {
 	return fmt.Sprintf("CNI plugin %s %s: %s", e.Plugin, e.Command, e.Err)
 }
 
-// Code is that of conditions and Events.
+// Code returns the code for conditions and Events.
 func (e *PluginError) Code() rule.Code { return rule.NoAddress }
 
 func (e *PluginError) Unwrap() error { return e.Err }

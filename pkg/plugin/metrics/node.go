@@ -72,13 +72,14 @@ type Device struct {
 
 // GPU is a published GPU with what it is counted by.
 type GPU struct {
-	// Model has few values: those of a node's cards.
+	// Model is the GPU's model. It has few values, because a node has few kinds of cards.
 	Model string
-	// Claimed says that a claim has it, and Tainted that no claim without tolerations gets it.
+	// Claimed says that a claim has the GPU, and Tainted that no claim without tolerations can get it.
 	Claimed, Tainted bool
 }
 
-// state is the state that is counted. A claimed GPU with a taint is none that anybody waits for.
+// state returns the state under which the GPU is counted. Claimed wins over tainted, because a taint on a claimed GPU keeps no claim
+// waiting.
 func (g GPU) state() string {
 	switch {
 	case g.Claimed:
@@ -122,12 +123,12 @@ func (m *Metrics) ObserveOrphans(kind string, count int) {
 	m.node.orphans.WithLabelValues(kind).Set(float64(count))
 }
 
-// LostDevice is a device that a claim has on the node, and not at the API server.
+// LostDevice is a device that a claim still has on the node, but no longer at the API server.
 type LostDevice struct {
 	Device string
 	// Namespace and Claim are the claim's; empty if the metrics must not name tenants.
 	Namespace, Claim string
-	// For is how long ago the loss was seen first.
+	// For is the time since the loss was first seen.
 	For time.Duration
 }
 
