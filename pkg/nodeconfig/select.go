@@ -42,8 +42,7 @@ type Choice struct {
 	// "0000:3b:00.0 does not belong to kata-vfio: ...": no rule matches it, rule 2 excludes it,
 	// it is a bridge, netdev eth0 has address 10.0.0.5/24. Empty when Ours.
 	Why string `json:"why,omitempty"`
-	// Forbidden is true when the function must never be taken, whatever the
-	// config says (DESIGN "What may be taken"); Why names the reason.
+	// Forbidden is true if the function must never be taken, whatever the config says; Why names the reason.
 	Forbidden bool `json:"forbidden,omitempty"`
 	// Code is the code of the reason in Why, if that reason has a code of its own; see [Choice.Against].
 	Code rule.Code `json:"code,omitempty"`

@@ -27,8 +27,8 @@ type quarantineCollector struct {
 // Describe implements [prometheus.Collector].
 func (c *quarantineCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 
-// Collect implements [prometheus.Collector]. If a device is in quarantine after two claims, it reports the first record of the journal
-// only.
+// Collect implements [prometheus.Collector]. If a device is in quarantine after two claims, it reports only the claim whose record has the
+// first ID.
 func (c *quarantineCollector) Collect(ch chan<- prometheus.Metric) {
 	records, _ := c.records.List() // kata_vfio_records counts the damaged records
 	seen := map[string]bool{}
