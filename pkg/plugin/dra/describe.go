@@ -83,14 +83,16 @@ func (p *Publisher) failing(a pci.Address) []string {
 
 // drain adds the drained functions.
 func (p *Publisher) drain(n *publish.Node) {
-	for _, d := range p.config.Node.Drains(n.Snapshot) {
+	drains := p.config.Node.Drains(n.Snapshot)
+	for a, state := range DrainStates(drains) {
+		h := n.Health[a]
+		h.Drained = state
+		n.Health[a] = h
+	}
+	for _, d := range drains {
 		for i := range d.Functions {
 			a := d.Functions[i].Address
 			h := n.Health[a]
-			// Two drains may share a function. An unfinished drain wins, because the function is still in use.
-			if state := DrainState(&d); h.Drained == "" || state == rule.Draining {
-				h.Drained = state
-			}
 			h.Evict = h.Evict || d.Evict
 			n.Health[a] = h
 		}
@@ -131,13 +133,15 @@ func DrainState(d *maintain.Draining) rule.Code {
 	return rule.Draining
 }
 
-// DrainStates returns the state of the drain of each drained function. If drains share a function, the first drain counts.
+// DrainStates returns the state of the drain of each drained function, for taints and metrics. If drains share a function,
+// an unfinished drain counts, because the function is still in use.
 func DrainStates(drains []maintain.Draining) map[pci.Address]rule.Code {
 	states := map[pci.Address]rule.Code{}
 	for i := range drains {
+		state := DrainState(&drains[i])
 		for _, f := range drains[i].Functions {
-			if _, seen := states[f.Address]; !seen {
-				states[f.Address] = DrainState(&drains[i])
+			if states[f.Address] != rule.Draining {
+				states[f.Address] = state
 			}
 		}
 	}
