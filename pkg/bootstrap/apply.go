@@ -32,7 +32,7 @@ type Result struct {
 	// Steps are the tools that the changes need. The operator runs those that
 	// bootstrap does not run.
 	Steps []Step `json:"steps"`
-	// Reboot: some changes need a reboot to take effect.
+	// Reboot is true if some changes need a reboot to take effect.
 	Reboot bool `json:"rebootPending"`
 	// Kept are files that revert did not change, each with the reason.
 	Kept []Kept `json:"kept,omitempty"`
@@ -40,9 +40,9 @@ type Result struct {
 	Plan *Plan `json:"-"`
 }
 
-// Apply configures the node according to the blueprint. After an error it undoes all changes. The next apply runs the tools
-// that did not run. Text is the blueprint as it was written, for [Engine.Status]. A [RefusedError] lists the problems that
-// prevent the changes.
+// Apply configures the node according to the blueprint. If a file or a running setting can't be written, Apply undoes all
+// changes. If it fails later, for example in a tool, the changes stay, and the next apply runs the tools that did not run. Text
+// is the blueprint as it was written, for [Engine.Status]. A [RefusedError] lists the problems that prevent the changes.
 func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {
@@ -165,13 +165,13 @@ type work struct {
 	before, after *Journal
 	changes       []change
 	settings      []SettingPlan
-	// forgets: once the settings are written, the journal has none.
+	// forgets makes the journal drop all settings once they are written back. A revert of all files sets it.
 	forgets bool
 }
 
-// commit makes the changes and returns the journal that has them. It first writes the
-// former contents and the intent to disk, then the new contents beside the files. Then
-// it replaces each file, and writes running settings last. An error undoes everything.
+// commit makes the changes and returns the journal that records them. It first writes the former contents and the intent to
+// disk, and then the new contents beside the files. Then it replaces each file, and writes running settings last. If any of
+// this fails, it undoes everything.
 func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 	for i := range w.changes {
 		if err := e.intend(w.after, &w.changes[i]); err != nil {
@@ -245,7 +245,7 @@ func (e *Engine) intend(j *Journal, c *change) error {
 		if c.back {
 			before = c.to // a copy of bootstrap's arguments is not to be restored
 		}
-		// Directories that were made for other files count too: the last file to be reverted removes them.
+		// Include directories that were made for other files: the last file to be reverted removes them.
 		j.Entries = append(j.Entries, Entry{Path: c.file.Path, Before: before, After: c.was.Image, Dirs: append(e.madeFor(j, c.file.Path), c.dirs...)})
 		entry = &j.Entries[len(j.Entries)-1]
 	}

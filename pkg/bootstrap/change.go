@@ -20,9 +20,9 @@ type change struct {
 	was     state.Found
 	to      state.Image
 	content []byte
-	// back: it restores the version before bootstrap.
+	// back is true if the change restores the version before bootstrap.
 	back bool
-	// over are follow-ups that are no longer needed, because their file is removed.
+	// over are follow-ups that are no longer needed, because bootstrap's version of the file is taken back.
 	over []state.FollowUp
 	// dirs are the directories to create first, outermost first.
 	dirs []string
@@ -68,8 +68,8 @@ func (e *Engine) revertEntry(entry *Entry, found state.Found) (change, error) {
 	return change{file: f, back: true, over: over(entry.Then), was: found, to: to, content: content}, nil
 }
 
-// sharesEnvironment reports whether others wrote to GRUB's environment since bootstrap did. Their variables stay: the
-// version before bootstrap has a kernel as saved_entry that may be removed.
+// sharesEnvironment reports whether other programs wrote to GRUB's environment after bootstrap did. A revert then keeps their
+// variables: the version before bootstrap may name a kernel in saved_entry that was removed since.
 func (e *Engine) sharesEnvironment(entry *Entry, found state.Found) bool {
 	return entry.Part == host.KernelPart && found.Kind == state.RegularFile && !found.Same(entry.After) && host.IsEnvironment(string(found.Content))
 }
@@ -146,9 +146,8 @@ func (c *change) refusal() (code rule.Code, text, fix string) {
 	return "", "", ""
 }
 
-// movesLink reports whether the change only points a link to a file of the same name
-// elsewhere: a systemd unit that a package installed later, or that is enabled by the
-// other name of its directory (/lib, /usr/lib).
+// movesLink reports whether the change only makes a link point to a file of the same name in another directory: to a systemd
+// unit that a package installed later, or that was enabled by the other name of its directory (/lib, /usr/lib).
 func (c *change) movesLink() bool {
 	return c.was.Kind == state.Link && c.to.Kind == state.Link && path.Base(c.was.Target) == path.Base(c.to.Target)
 }
@@ -219,10 +218,10 @@ func (e *Engine) undo(c *change) error {
 	return errors.Join(err, e.unstage(c))
 }
 
-// pristine is the node as it would be without bootstrap. Parts read it, so that their results do not depend on
-// bootstrap's own changes: an argument that the blueprint no longer has is not found in a file that was edited for
-// it, and bootstrap's files are never a conflict. A file that was edited after apply is shown as it is, except that
-// bootstrap's arguments are removed from boot loader files.
+// pristine is the node as it would be without bootstrap. Parts read it, so that their results do not depend on bootstrap's own
+// changes. They do not find an argument that only a former blueprint had, although a file was edited for it, and bootstrap's
+// own files are never a conflict. A file that was edited after apply is shown as it is, except that bootstrap's arguments are
+// removed from boot loader files.
 type pristine struct {
 	state.Tree
 	engine  *Engine
@@ -261,7 +260,7 @@ func (t *pristine) changed(name string) ([]byte, error) {
 	return t.engine.withdrawn(entry, found)
 }
 
-// ReadLink returns the target of a link, for parts that ask whether a file is one.
+// ReadLink returns the target of a link, for parts that check whether a file is a link.
 func (t *pristine) ReadLink(name string) (string, error) {
 	entry, err := t.ours(name)
 	switch tree, ok := t.Tree.(interface{ ReadLink(string) (string, error) }); {

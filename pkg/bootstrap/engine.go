@@ -1,10 +1,9 @@
-// Package bootstrap configures a node for kata-vfio, and reverts it. It compares the
-// blueprint with the files and the running settings of the node, shows a diff for each
-// file, makes the changes, verifies them, and reverts them file by file.
+// Package bootstrap configures a node for kata-vfio, and reverts it. It compares the blueprint with the files and the running
+// settings of the node, shows a diff for each file, makes the changes, verifies them, and reverts them file by file.
 //
-// A journal records each change before it is made, with a backup of the former content.
-// If the process is killed at any write, the next apply or revert completes or undoes
-// its work. If it fails, it undoes its changes. It never reboots the node.
+// A journal records each change before it is made, with a backup of the former content. If the process is killed at any write,
+// the next apply or revert completes or undoes its work. If a change fails, bootstrap undoes all changes of the run. It never
+// reboots the node.
 package bootstrap
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Files are the node's files. Package disk has those of a real node.
+// Files are the node's files. The Disk of package writer has those of a real node.
 type Files interface {
 	Look(name string) (state.Found, error)
 	Write(name string, content []byte, like state.Image) error
@@ -65,16 +64,15 @@ func containerRuntimes(tree state.Tree, b *blueprint.Blueprint, _ *host.Platform
 	return containers.Wanted(tree, b.Containers)
 }
 
-// Engine works on one node. It is not safe for concurrent use. A lock keeps other
-// processes away.
+// Engine works on one node. It is not safe for concurrent use. While it writes, a lock keeps other processes away.
 type Engine struct {
 	// Root is the node's root as the user gave it, for messages.
 	Root string
-	// Live: the root is that of the running system. Otherwise the engine changes
-	// nothing that runs.
+	// Live is true if the root is that of the running system. Otherwise the engine changes nothing that runs.
 	Live bool
 	Tree *sysfs.FS
-	// Files: only apply and revert write them.
+	// Files has the node's files. Only Apply and Revert write the node's configuration. Record, RecordUnknown and SaveModules
+	// write files of kata-vfio's own state.
 	Files Files
 	// Attributes is nil for an image.
 	Attributes Attributes
@@ -87,7 +85,7 @@ type Engine struct {
 	// Chart is the version of the Helm chart that runs the engine, or empty.
 	Chart string
 
-	// Opened are what the engine was opened with, in the order in which Close closes it.
+	// Opened are the resources that the engine was opened with, in the order in which Close closes them.
 	Opened []io.Closer
 }
 
@@ -115,8 +113,8 @@ func (e *Engine) bootID() string {
 // lockPatience is how long the engine waits for another process.
 const lockPatience = 10 * time.Second
 
-// locked calls work while no other process works on the node. It locks the root itself, which always exists: a refused node has no
-// directory of bootstrap's.
+// locked calls work while no other process works on the node. It locks the root itself, which always exists. Bootstrap's own
+// directory does not exist on a node that was refused.
 func (e *Engine) locked(ctx context.Context, work func() error) error {
 	patient, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()

@@ -19,14 +19,14 @@ import (
 
 // Disks asks the running kernel about the disks of a function.
 type Disks interface {
-	// Claimed returns the node of a disk that is opened exclusively, or "". Proc and sysfs do not show all of them:
+	// Claimed returns the device node of a disk that is opened exclusively, or "". Proc and sysfs do not show all such disks:
 	// members of ZFS pools and of btrfs file systems, and DRBD's disks, are mounted under no name of their own.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
 }
 
-// keepInUse returns the blueprint with the functions that vfio.keepOff names and vfio.keepOffMatching selects, without
-// those that the node needs, and a problem for each of these. An image without the node's /sys does not show what it
-// will use, or which functions match.
+// keepInUse returns the blueprint with the functions in vfio.keepOff that vfio.keepOff names or vfio.keepOffMatching selects.
+// It leaves out the functions that the node needs, and returns a problem for each of them. An image without the node's /sys
+// does not show what the node will use, or which functions match.
 func (e *Engine) keepInUse(ctx context.Context, b *blueprint.Blueprint) (*blueprint.Blueprint, []state.Problem) {
 	if !b.VFIO.KeepsOff() {
 		return b, nil

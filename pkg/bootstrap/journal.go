@@ -25,7 +25,7 @@ const version = 1
 // Journal records bootstrap's changes to a node.
 type Journal struct {
 	Version int `json:"version"`
-	// Applied is the time of the last apply. Blueprint is its text, or empty for the default.
+	// Applied is the time of the last apply. Blueprint is the text of the blueprint that was applied, or empty for the default.
 	Applied   time.Time `json:"applied,omitzero"`
 	Blueprint string    `json:"blueprint,omitempty"`
 	Entries   []Entry   `json:"entries,omitempty"`
@@ -154,8 +154,7 @@ func (e *Engine) stageJournal(j *Journal) (commit func() error, err error) {
 	return commit, nil
 }
 
-// forget removes the journal, then the backups that it named. A crash can leave one backup, which the next forget
-// removes.
+// forget removes the journal, and then all backups. A crash in between leaves backups, which the next forget removes.
 func (e *Engine) forget() error {
 	if err := e.Files.Remove(journalFile); err != nil {
 		return fmt.Errorf("remove the journal: %w", err)
@@ -223,8 +222,8 @@ func (j *Journal) unfinished() bool {
 	return slices.ContainsFunc(j.Entries, func(e Entry) bool { return e.Was != nil })
 }
 
-// resumed returns the journal with the outcome of each write that an interrupted process began. A write was made or
-// not, because files are replaced atomically. It changes nothing.
+// resumed returns the journal with the outcome of each write that an interrupted process began. Each write was either made or
+// not, because files are replaced atomically. resumed does not change the node.
 func (e *Engine) resumed(j *Journal) (*Journal, error) {
 	j = j.clone()
 	var errs []error

@@ -20,8 +20,9 @@ import (
 // ModulesFile is the map of modules, below the node's root. The plugin and the audit read it.
 const ModulesFile = fabric.MapFile
 
-// Modules returns the map of the node's board from what `nvidia-smi -q` prints: which GPU is where on it, with the GPUs' serial numbers
-// and the machine's name, so that the map is not taken for that of another board. Each GPU of the node must be in the output.
+// Modules returns the map of the node's board, which says which GPU is at which place, from the output of `nvidia-smi -q`. The
+// map has the GPUs' serial numbers and the machine's name, so that nobody takes it for the map of another board. Each GPU of
+// the node must be in the output.
 func (e *Engine) Modules(ctx context.Context, output string) (*fabric.Map, error) {
 	places, err := fabric.ParseModules(output)
 	if err != nil {
@@ -35,7 +36,7 @@ func (e *Engine) Modules(ctx context.Context, output string) (*fabric.Map, error
 	var present []fabric.Present
 	for i := range snapshot.Functions {
 		f := &snapshot.Functions[i]
-		// A board's GPUs have no monitor.
+		// The GPUs of a board drive no monitor, so their class is that of a 3D controller.
 		if f.Type != device.GPU || f.Vendor != pci.VendorNVIDIA || f.VF != nil || f.Class.Sub() != pci.Class3D {
 			continue
 		}
@@ -59,7 +60,7 @@ func (e *Engine) product() string {
 	return strings.TrimSpace(string(text))
 }
 
-// SaveModules writes the map to the node, durably, and reports whether it differs from the one that was there.
+// SaveModules writes the map to the node, durably, and reports whether it differs from the map that the node had.
 func (e *Engine) SaveModules(ctx context.Context, m *fabric.Map) (changed bool, err error) {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// writeNothing takes the files out of the requirements if the system keeps none of them, and says what to do instead.
+// writeNothing removes all files from the requirements if the system keeps no files of bootstrap, and says what to do instead.
 func (p *Plan) writeNothing(w *state.Wanted, words []string) {
 	p.Notice = p.platform.Loader.Notice()
 	if p.Notice == "" {
@@ -18,7 +18,7 @@ func (p *Plan) writeNothing(w *state.Wanted, words []string) {
 	p.Talos = p.platform.TalosConfig(w.Files, words)
 	w.Problems = append(w.Problems, p.unwritten(w.Files)...)
 	if p.Talos != nil {
-		// They were read from /etc/containerd, which on Talos is of another containerd than the kubelet's.
+		// These facts come from /etc/containerd, which on Talos configures another containerd than the kubelet's.
 		w.Facts = slices.DeleteFunc(w.Facts, func(f state.Fact) bool { return f.Part == "containerd" })
 	}
 	p.platform.Adapt(w.Problems)

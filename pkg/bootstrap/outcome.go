@@ -25,22 +25,22 @@ const (
 type Plan struct {
 	Root      string `json:"root"`
 	Blueprint string `json:"blueprint,omitempty"`
-	// Notice says how far bootstrap goes on a system that keeps none of its files. It is empty for others.
+	// Notice says what bootstrap can do on a system that keeps none of its files. It is empty on other systems.
 	Notice string `json:"notice,omitempty"`
-	// Talos is what to apply to a node of that system.
+	// Talos is the configuration to apply to a node that runs Talos; nil on other systems.
 	Talos *host.TalosConfig `json:"talos,omitempty"`
 	// Applied is the time of the last apply.
 	Applied time.Time `json:"applied,omitzero"`
-	// Unfinished: a process ended in the middle of its changes. The next apply or revert completes or undoes them.
+	// Unfinished is true if a process ended in the middle of its changes. The next apply or revert completes or undoes them.
 	Unfinished bool            `json:"unfinished,omitempty"`
 	Files      []FilePlan      `json:"files"`
 	Settings   []SettingPlan   `json:"settings"`
 	Steps      []Step          `json:"steps"`
 	Problems   []state.Problem `json:"problems"`
 	Facts      []state.Fact    `json:"facts"`
-	// Reboot: the files are right, and a reboot puts them into effect.
+	// Reboot is true if the files are right, and a reboot puts them into effect.
 	Reboot bool `json:"rebootPending,omitempty"`
-	// NotBrought: the files are right, but a boot did not put all of them into effect. Another boot would not either.
+	// NotBrought is true if the files are right, but a boot did not put all of them into effect. Another boot would not either.
 	NotBrought bool `json:"notBroughtByBoot,omitempty"`
 
 	// journal is the checksum of the journal that the plan was made from.

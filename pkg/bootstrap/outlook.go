@@ -14,12 +14,12 @@ import (
 type Outlook struct {
 	// Files are the files that differ then, including those of /proc and /sys, by path.
 	Files []FileOutlook
-	// Arguments are those that the kernel's command line lacks now.
+	// Arguments are the required arguments that the kernel's command line lacks now.
 	Arguments []string
 	// Reboot: a reboot is due.
 	Reboot bool
-	// IOMMU: the kernel drives no IOMMU now, the firmware describes VT-d, and the plan or the next boot starts the kernel
-	// with it. Passthrough: the kernel's own devices then bypass it.
+	// IOMMU is true if the kernel drives no IOMMU now, the firmware describes VT-d, and the plan or the next boot starts the
+	// kernel with it. Passthrough is true if the kernel's own devices then bypass the IOMMU.
 	IOMMU, Passthrough bool
 }
 

@@ -53,7 +53,8 @@ func (r readOnly) Look(name string) (state.Found, error) {
 // Writable implements [Files]: see [ReadOnly].
 func (readOnly) Writable(string) error { return nil }
 
-// Missing implements [Files]: it is asked to make directories, which [readOnly.MakeDir] refuses.
+// Missing implements [Files]. It returns no directories, because callers ask in order to make them, which [readOnly.MakeDir]
+// refuses.
 func (readOnly) Missing(string) ([]string, error) { return nil, nil }
 
 // Write implements [Files].

@@ -61,7 +61,7 @@ func (e *Engine) leave(blueprint, outcome string, differences []state.Difference
 	return nil
 }
 
-// kata is the version of Kata that the node's files have; empty if none has it.
+// kata returns the version of Kata according to the node's files, or "" if no file has it.
 func (p *Plan) kata() string {
 	for _, f := range p.Facts {
 		if f.Part == "kata" && f.Name == "version" && f.Source != "" {
@@ -166,7 +166,7 @@ type FileReport struct {
 	// Was is the kind of version that revert restores: "absent", "file" or "link".
 	Was   state.Kind `json:"was"`
 	Drift *Drift     `json:"drift,omitempty"`
-	// Error is the reason if it could not be read.
+	// Error is the reason if the file could not be read.
 	Error string `json:"error,omitempty"`
 }
 

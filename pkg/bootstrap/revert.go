@@ -17,15 +17,17 @@ import (
 type Kept struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
-	// Removed: the file was removed, and stays removed.
+	// Removed is true if the file was removed, and stays removed.
 	Removed bool `json:"removed,omitempty"`
 	// Diff is from bootstrap's version to the current file.
 	Diff string `json:"diff,omitempty"`
 }
 
-// Revert restores the bytes, modes and owners of files before bootstrap: of all files, or of those at the given paths
-// below the root. It keeps a file that was edited after apply, and reports the difference. A file that was removed
-// stays removed. From boot loader entries that were made after apply, it removes the arguments that were copied. After an error nothing is changed.
+// Revert restores the bytes, modes and owners of files before bootstrap: of all files, or of those at the given paths below the
+// root. It keeps a file that was edited after apply, and reports the difference. A file that was removed stays removed. From
+// boot loader entries that were made after apply, Revert removes the arguments that were copied from bootstrap. If a file or a
+// running setting can't be restored, it undoes all changes. If a tool fails afterwards, the changes stay, and the next run
+// repeats the tool.
 func (e *Engine) Revert(ctx context.Context, paths ...string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {

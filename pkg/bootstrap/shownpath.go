@@ -2,7 +2,7 @@ package bootstrap
 
 import "encoding/json"
 
-// Machines get the paths of files as people do, with the leading slash that names below the node's root lack.
+// JSON shows the paths of files as the output for people does, with a leading slash. Names below the node's root have none.
 
 // MarshalJSON implements [json.Marshaler].
 func (f FilePlan) MarshalJSON() ([]byte, error) {

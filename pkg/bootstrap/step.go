@@ -20,8 +20,8 @@ type Step struct {
 	FollowUp state.FollowUp `json:"followUp"`
 	// Commands are run in order.
 	Commands []string `json:"commands"`
-	// Due: it has to run now. Runs: bootstrap runs it. Otherwise the operator has to: an image's tools run only on
-	// request.
+	// Due is true if the step has to run now. Runs is true if bootstrap runs it. Otherwise the operator has to run it:
+	// bootstrap runs the tools of an image only on request.
 	Due  bool `json:"due"`
 	Runs bool `json:"runs"`
 	// Ran is set after the step has completed. Error is the reason of a failure.
@@ -41,8 +41,8 @@ func order() []state.FollowUp {
 	}
 }
 
-// backward returns the follow-ups of reverting a file whose follow-ups were these. Modules stay loaded: without their
-// options they would be loaded in a worse state.
+// backward returns the follow-ups of reverting a file whose follow-ups were these. Modules are not loaded again, but stay
+// loaded: without their options they would be loaded in a worse state.
 func backward(then []state.FollowUp) []state.FollowUp {
 	var back []state.FollowUp
 	for _, f := range then {
@@ -57,8 +57,8 @@ func backward(then []state.FollowUp) []state.FollowUp {
 	return back
 }
 
-// forward returns the pending follow-ups for required files. An interrupted revert may have left the opposite ones
-// pending.
+// forward returns the pending follow-ups for required files. An interrupted revert may have left the stop of the socket
+// pending: it becomes a start if a required file needs one.
 func forward(pending []state.FollowUp, wanted []state.File) []state.FollowUp {
 	starts := slices.ContainsFunc(wanted, func(f state.File) bool { return slices.Contains(f.Then, state.SocketStart) })
 	pending = slices.Clone(pending)
@@ -68,13 +68,14 @@ func forward(pending []state.FollowUp, wanted []state.File) []state.FollowUp {
 	return pending
 }
 
-// over returns the follow-ups that are no longer needed then.
+// over returns the follow-ups of a file that are no longer needed once the file is reverted.
 func over(then []state.FollowUp) []state.FollowUp {
 	back := backward(then)
 	return slices.DeleteFunc(slices.Clone(then), func(f state.FollowUp) bool { return slices.Contains(back, f) })
 }
 
-// follow returns the pending follow-ups after a change. A revert cancels those of its file that did not run yet.
+// follow returns the pending follow-ups after a change. The change of a revert cancels the follow-ups of its file that did not
+// run yet and that only bootstrap's version needs.
 func follow(pending []state.FollowUp, c *change) []state.FollowUp {
 	pending = slices.DeleteFunc(slices.Clone(pending), func(f state.FollowUp) bool { return slices.Contains(c.over, f) })
 	for _, f := range c.file.Then {
@@ -147,17 +148,17 @@ func (e *Engine) commands(f state.FollowUp, p *host.Platform) [][]string {
 		// Only interfaces are triggered, which gives VFs their marks. The rules of PCI functions apply when a function is
 		// added.
 		return [][]string{{"udevadm", "control", "--reload"}, {"udevadm", "trigger", "--subsystem-match=net", "--action=change"}}
-	case state.NetworkReload: // where it runs: it is often installed and not used
+	case state.NetworkReload: // only if it runs: systemd-networkd is often installed, but not used
 		return [][]string{{"systemctl", "try-reload-or-restart", "systemd-networkd.service"}}
 	case state.SocketStart:
 		return [][]string{{"systemctl", "start", facts.PodResourcesSocket}}
-	case state.SocketStop: // by a pattern, which is not an error if systemd has no such unit (any more)
+	case state.SocketStop: // by a pattern, so that it is no error if systemd does not have the unit
 		return [][]string{{"systemctl", "stop", facts.PodResourcesSocket + "*"}}
 	case state.ContainerdRestart:
 		return e.restart(blueprint.RuntimeContainerd)
 	case state.CRIORestart:
 		return e.restart(blueprint.RuntimeCRIO)
-	case state.Reboot: // the operator's
+	case state.Reboot: // left to the operator
 	}
 	return nil
 }
@@ -172,8 +173,8 @@ func (e *Engine) restart(r blueprint.Runtime) [][]string {
 	return [][]string{append([]string{"systemctl", "try-restart"}, units...)}
 }
 
-// bootConfig returns the command that generates the loader's configuration, or none. In an image, the tool of a loader
-// that was found before does not help another loader.
+// bootConfig returns the command that generates the loader's configuration, or none if no tool generates it. The follow-up may
+// be left from a run on the image, which found another loader: that loader's tool is of no use to this one.
 func bootConfig(l *host.Loader) [][]string {
 	if !l.Generated() || l.Tool == "" {
 		return nil

@@ -41,13 +41,13 @@ type Blueprint struct {
 	VFIO   VFIO   `json:"vfio"`
 	// VirtualFunctions has the numbers of VFs that PFs have from boot on, as in a node config. Other PFs are unchanged.
 	VirtualFunctions []v1alpha1.VFRule `json:"virtualFunctions,omitempty"`
-	// Fabric has Fabric Manager divide GPUs that NVLink joins. Without it, bootstrap leaves Fabric Manager alone.
+	// Fabric makes Fabric Manager divide the GPUs that NVLink joins. If it is unset, bootstrap leaves Fabric Manager alone.
 	Fabric     Fabric     `json:"fabric"`
 	Network    Network    `json:"network"`
 	Containers Containers `json:"containers"`
 	Versions   Versions   `json:"versions"`
-	// Labels are the Kubernetes node's. Bootstrap prints the command that sets them, because it has no access to the
-	// cluster.
+	// Labels are the labels of the Kubernetes node. Bootstrap prints the command that sets them, because it has no access to
+	// the cluster.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
@@ -64,13 +64,12 @@ const (
 type Kernel struct {
 	// IOMMU is [IOMMUOn] if empty.
 	IOMMU IOMMUMode `json:"iommu,omitempty"`
-	// Arguments are further words of the command line, such as "efi=disable_early_pci_dma". "iommu.strict=1" is not
-	// among the defaults: it costs the node's own I/O throughput, and a VM's mappings are invalidated at once without
-	// it.
+	// Arguments are further words of the command line, such as "efi=disable_early_pci_dma". "iommu.strict=1" is not among the
+	// defaults: it costs the node's own I/O throughput, and the kernel invalidates a VM's mappings at once even without it.
 	Arguments []string    `json:"arguments,omitempty"`
 	HugePages []HugePages `json:"hugePages,omitempty"`
-	// EarlyBinding keeps vendor drivers off the functions of [VFIO.KeepOff] and [VFIO.KeepOffMatching] in the initial RAM file system already.
-	// Their policy in the node config must be "bound".
+	// EarlyBinding keeps vendor drivers off the functions of [VFIO.KeepOff] and [VFIO.KeepOffMatching] already in the initial
+	// RAM file system. The policy of these functions in the node config must be "bound".
 	EarlyBinding bool `json:"earlyBinding,omitempty"`
 }
 
@@ -109,38 +108,41 @@ type VFIO struct {
 	// KeepOff are functions that vendor drivers must not bind: their driver_override is vfio-pci from boot on. They are
 	// listed by address, because an ID matches every function of a model.
 	KeepOff []pci.Address `json:"keepOff,omitempty"`
-	// KeepOffMatching selects more such functions, as rules of a node config do: the functions that the node has when
-	// bootstrap runs, apart from those that it uses. A match without a function is for other boards.
+	// KeepOffMatching selects more functions for KeepOff, as the rules of a node config do. It selects from the functions that
+	// the node has when bootstrap runs, and skips those that the node uses. A match may select nothing: it is then for other
+	// boards.
 	KeepOffMatching []v1alpha1.DeviceMatch `json:"keepOffMatching,omitempty"`
 	// ResetMethods set how the kernel resets functions, in place of its own order. The last match decides.
 	ResetMethods []ResetMethods `json:"resetMethods,omitempty"`
-	// AllowBootConsole permits KeepOff and KeepOffMatching to include the function that drives the boot console, whose screen then shows nothing
-	// more once the kernel has started.
+	// AllowBootConsole permits KeepOff and KeepOffMatching to include the function that drives the boot console. The console's
+	// screen then shows nothing more once the kernel has started.
 	AllowBootConsole bool `json:"allowBootConsole,omitempty"`
 }
 
 // ResetMethods are the kernel's methods to reset the functions of a match.
 type ResetMethods struct {
-	// Match has vendors, devices, classes or addresses: udev knows no types of devices.
+	// Match selects by vendors, devices, classes or addresses. It can't select by type, because udev knows no types of devices.
 	Match v1alpha1.DeviceMatch `json:"match"`
-	// Methods are the kernel's words (Documentation/ABI/testing/sysfs-bus-pci), in the order in which it tries them.
+	// Methods are the kernel's names of reset methods (Documentation/ABI/testing/sysfs-bus-pci), in the order in which the
+	// kernel tries them.
 	Methods []string `json:"methods"`
 }
 
 // ResetByBus resets the bus of a function that is alone below its port.
 const ResetByBus = "bus"
 
-// resetMethods are the kernel's words, except for "default", which is its own order.
+// resetMethods returns the kernel's names of reset methods, except for "default", which stands for the kernel's own order.
 func resetMethods() []string {
 	return []string{"device_specific", "acpi", "flr", "af_flr", "pm", ResetByBus, "cxl_bus"}
 }
 
 // Fabric configures NVIDIA's Fabric Manager.
 type Fabric struct {
-	// Partitions makes it give VMs partitions of GPUs, at the request of the plugin alone: its API is on a socket of root's.
+	// Partitions makes Fabric Manager give VMs partitions of GPUs. Only the plugin can request them, because Fabric Manager's
+	// API is on a socket that only root can reach.
 	Partitions bool `json:"partitions,omitempty"`
-	// Activate has these partitions activated at each boot, by Fabric Manager's numbers. It is for nodes whose node config has no fabric:
-	// with it, the plugin activates the partitions of claims.
+	// Activate lists the partitions, by Fabric Manager's numbers, that are activated at each boot. It is for nodes whose node
+	// config does not set fabric: if it does, the plugin activates the partitions of claims.
 	Activate []int `json:"activate,omitempty"`
 }
 

@@ -39,7 +39,7 @@ func (f Flavor) Other() Flavor {
 // Base selects the Kata configuration that is copied for the handler kata-gpu.
 type Base string
 
-// Bases: with the guest for GPUs, or the plain one, which suffices for NICs.
+// Bases. BaseGPU has the guest for GPUs. BaseNIC is the plain one, which suffices for NICs.
 const (
 	BaseGPU Base = "GPU"
 	BaseNIC Base = "NIC"

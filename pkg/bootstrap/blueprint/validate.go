@@ -62,7 +62,7 @@ func (d *decoder) checkKernel(k *Kernel, keepsOff bool) {
 // argument matches a kernel argument that shells, boot loaders and the kernel all read as one word.
 var argument = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.,:/=@%+-]*$`)
 
-// ours are the arguments that other fields set.
+// ours returns the kernel arguments that other fields of the blueprint set, each with its field.
 func ours() map[string]string {
 	return map[string]string{
 		"intel_iommu": "kernel.iommu", "amd_iommu": "kernel.iommu", "iommu": "kernel.iommu", "iommu.passthrough": "kernel.iommu",
@@ -70,7 +70,7 @@ func ours() map[string]string {
 	}
 }
 
-// refused are arguments with which no node can match a blueprint.
+// refused returns the kernel arguments that no blueprint may have, because they weaken the isolation of VMs.
 func refused() []string {
 	return []string{"intremap", "pcie_acs_override", "vfio_iommu_type1.allow_unsafe_interrupts", "iommufd.allow_unsafe_interrupts", "vfio.enable_unsafe_noiommu_mode"}
 }
@@ -119,7 +119,8 @@ func (d *decoder) checkHugePages(all []HugePages, i int, h HugePages) {
 	}
 }
 
-// samePlace reports whether two counts are of one place, where only one can be right.
+// samePlace reports whether two entries count pages of the same place, where only one of them can be right. An entry for the
+// whole node overlaps all other entries.
 func samePlace(a, b *HugePages) bool {
 	everywhere := func(h *HugePages) bool { return h.Node == nil && h.Device == nil }
 	switch {
@@ -142,7 +143,7 @@ func (d *decoder) checkKeepOff(all []pci.Address, rules []v1alpha1.VFRule) {
 	}
 }
 
-// checkKeepOffMatching validates the matches as in a node config. None may be for VFs only, which appear after boot.
+// checkKeepOffMatching validates the matches as in a node config. It refuses matches for VFs, because VFs appear after boot.
 func (d *decoder) checkKeepOffMatching(all []v1alpha1.DeviceMatch) {
 	for i := range all {
 		path := fmt.Sprintf("vfio.keepOffMatching[%d]", i)
@@ -169,7 +170,8 @@ func (d *decoder) checkMatch(path string, m v1alpha1.DeviceMatch) {
 	}
 }
 
-// checkResetMethods validates what a rule for udev can say. Without a vendor or addresses it would be about the node's own functions too.
+// checkResetMethods refuses matches that a udev rule can't express. It also refuses a match without addresses, or vendors with
+// devices or classes, because it would include the node's own functions.
 func (d *decoder) checkResetMethods(all []ResetMethods) {
 	for i := range all {
 		r, path := &all[i], fmt.Sprintf("vfio.resetMethods[%d]", i)

@@ -16,7 +16,7 @@ type containerd struct {
 	node  node
 	kata  *kata
 	at    containerdFiles
-	// known: a file shows the version of containerd. version is that of the configuration.
+	// known is true if a file shows the version of containerd. version is the version of the configuration's format.
 	known   bool
 	version int64
 	// versionFile is the file that sets the version.
@@ -43,7 +43,8 @@ func containerdWants(n node, k *kata) (*wants, error) {
 	return c.wants, c.decide()
 }
 
-// read reads the main file, or returns the needed content if there is none.
+// read sets the text to that of the main file, or to the text that a new main file needs. It returns false if it refused the
+// node.
 func (c *containerd) read() bool {
 	if target, ok := c.node.link(c.at.main); ok && !c.at.generated {
 		c.wants.refuse(rule.FileWrongType, c.at.main, fmt.Sprintf("%s is a link to %s, and bootstrap does not write through links.", c.at.main, target),
@@ -132,7 +133,7 @@ func (c *containerd) decide() error {
 	if !c.placeDropIn() {
 		return nil
 	}
-	// The drop-in is read as empty: an earlier one of bootstrap's is not a setting of the site.
+	// Read the drop-in as empty: settings in an earlier drop-in of bootstrap are not settings of the site.
 	before := c.load(c.text, nil)
 	if c.damaged(before) || c.disabled(before.All) || c.mayBeOld(before) {
 		return nil
@@ -200,8 +201,8 @@ func (c *containerd) check(before, ours *facts.Containerd, main string, dropIn [
 	if c.damaged(after) {
 		return
 	}
-	// The site's settings with bootstrap's on top. If the runtime's own merge differs, a file that is read later overrides
-	// one.
+	// want has the site's settings with bootstrap's on top. If containerd's own merge differs, a file that is read later
+	// overrides a setting.
 	want := before.All.Clone()
 	want.Merge(ours.All)
 	c.wants.refuseDifferences(want, after.All, after.Files[len(after.Files)-1].Path)

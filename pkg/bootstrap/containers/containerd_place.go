@@ -20,12 +20,12 @@ const (
 
 // containerdFiles are the files of containerd's configuration.
 type containerdFiles struct {
-	// main is the file that containerd is started with, or will be; dropIn is bootstrap's.
+	// main is the file that containerd is started with, or will be started with. dropIn is bootstrap's drop-in.
 	main, dropIn string
 	// vendor is the file below /usr that containerd is started with now, which main will import.
 	vendor string
-	// distribution starts containerd, or is nil. generated: it also writes main at each start, so that an edit would be
-	// lost.
+	// distribution is the Kubernetes distribution that starts containerd, or nil. generated is true if the distribution also
+	// writes main at each start, so that an edit would be lost.
 	distribution *facts.Distribution
 	generated    bool
 	// program is the containerd that is started; empty if it is unknown.
@@ -111,8 +111,8 @@ func (c *containerd) placeDropIn() bool {
 	return false
 }
 
-// importDropIns adds the distribution's directory to the imports that bootstrap assumes, because the distribution's
-// next start adds it to the file. The file itself is not edited.
+// importDropIns adds the distribution's directory to the imports that bootstrap assumes main to have, because the distribution
+// adds it at its next start. Bootstrap does not edit main itself.
 func (c *containerd) importDropIns() bool {
 	d := c.at.distribution
 	text, err := addImport(c.at.main, c.text, path.Join(d.DropIns, "*.toml"))
@@ -128,7 +128,7 @@ func (c *containerd) importDropIns() bool {
 	return true
 }
 
-// warnOfImports names a template with which containerd does not start after the distribution's next upgrade.
+// warnOfImports warns of a template with which containerd does not start after the distribution's next upgrade.
 func (c *containerd) warnOfImports() {
 	d := c.at.distribution
 	template, ok := d.Template(c.node)
@@ -162,9 +162,9 @@ func (c *containerd) otherVersion(template string) bool {
 	return theirs != "" && ours != "" && theirs != ours
 }
 
-// versionFix says how the settings of a template of another version get into effect. K3s and RKE2 choose the version by
-// the template's name: a config.toml.tmpl left over from containerd 1 sets the configuration back to version 2 (k3s
-// pkg/agent/containerd/config.go).
+// versionFix says how to put the settings of a template into effect if the template states another version than the
+// configuration. K3s and RKE2 choose the version by the template's name: a config.toml.tmpl left over from containerd 1 sets
+// the configuration back to version 2 (k3s pkg/agent/containerd/config.go).
 func (c *containerd) versionFix(template string) string {
 	d := c.at.distribution
 	return fmt.Sprintf("%s did not write the file from %s: their versions differ. At its next start it would. "+

@@ -23,7 +23,7 @@ type handler struct {
 	hotPlug bool
 	// dir is the directory of the handler's Kata configuration.
 	dir string
-	// block: guests share no directory with the node, so their root file systems have to be block devices.
+	// block is true if guests share no directory with the node, so that their root file systems have to be block devices.
 	block bool
 }
 
@@ -48,7 +48,7 @@ func (h *handler) otherBase() string {
 	return fmt.Sprintf("choose the other base (containers.base: %s in the blueprint)", h.base.Other())
 }
 
-// kataFragment returns the handler's drop-in for Kata, over a base that has qemu as its section for the VMM.
+// kataFragment returns the handler's drop-in for Kata. qemu is the section of the VMM in the base configuration.
 func (h *handler) kataFragment(k *kata, qemu facts.Table) (string, error) {
 	name := flavoured("kata/50-"+h.name, ".toml", k.flavour)
 	if h.hotPlug {

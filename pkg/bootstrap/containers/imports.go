@@ -19,7 +19,7 @@ import (
 // line endings, a last line without a newline. It fails, naming the file, for invalid TOML, and if anything else in the
 // result would differ from the text.
 func addImport(name, text, pattern string) (string, error) {
-	// Parse has limits, which the parser below does not have.
+	// ParseTable has limits, which the parser below does not have.
 	if _, err := facts.ParseTable(facts.Fact{Path: name, Value: text}); err != nil {
 		return "", err
 	}
@@ -172,8 +172,8 @@ func (c *containerd) imported(dropIn []byte) (string, bool) {
 	return main, c.startedWith()
 }
 
-// startedWith refuses a file that containerd is not started with, if that file does not import the one that it is
-// started with.
+// startedWith refuses a main file that containerd is not started with yet, unless it imports the vendor's file that containerd
+// is started with now.
 func (c *containerd) startedWith() bool {
 	if c.at.vendor == "" {
 		return true

@@ -194,8 +194,9 @@ func (n node) effectiveKata(w *wants, base string) facts.Table {
 	return loaded.All
 }
 
-// overridden judges a setting that a file of the site overrides: settings that keep tenants out must be bootstrap's, and
-// sizes are the site's choice.
+// overridden judges a setting of bootstrap that a file of the site overrides. Settings that keep tenants out must be
+// bootstrap's, so it refuses the node. Sizes are the site's choice, so it records them as facts. For any other setting it
+// warns.
 func (w *wants) overridden(name string, is, ours facts.TableSetting) {
 	text := fmt.Sprintf("%s sets %s, which overrides bootstrap's %s.", is.File, is.Fact().Value, ours.Fact().Value)
 	fix := "Remove the setting from " + is.File + "."
@@ -303,8 +304,8 @@ func (n node) checkVirtiofsd(w *wants, flavour blueprint.Flavor, dir string, eff
 	}
 }
 
-// checkBlockDevices refuses VMs that share directories with the node and get block devices by path. Only a file of the site
-// can cause that: over a base that shares, bootstrap's drop-in excludes it.
+// checkBlockDevices refuses VMs that share directories with the node and get block devices by path. Only a file of the site can
+// cause that: if the base configuration shares directories, bootstrap's drop-in disables block devices.
 func (w *wants) checkBlockDevices(flavour blueprint.Flavor, effective facts.Table) {
 	qemu := effective.Sub("hypervisor", "qemu")
 	shared := qemu.Setting("", "shared_fs")

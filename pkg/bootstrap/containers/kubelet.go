@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// kubelet reads the kubelet's configuration at its next start.
+// kubelet returns the configuration that the kubelet will have after its next start, according to the node's files.
 func (n node) kubelet() *facts.Kubelet {
 	args, files := facts.KubeletArgs(n)
 	return facts.LoadKubelet(n, args, facts.KubeletConfig, func(flag string) string {

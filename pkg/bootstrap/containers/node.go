@@ -61,7 +61,7 @@ type linker interface {
 	ReadLink(name string) (string, error)
 }
 
-// link returns the target of a link as it is written, and false if the file is not a link. A replaced file is none.
+// link returns the target of a link as it is written, and false if the file is not a link. A replaced file is never a link.
 func (n node) link(name string) (string, bool) {
 	if _, replaced := n.would["/"+below(name)]; replaced {
 		return "", false

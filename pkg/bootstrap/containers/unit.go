@@ -12,15 +12,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/runtimeclass"
 )
 
-// FindRuntime returns the node's container runtime: the named one, or for Auto the one that the kubelet uses; None if the
-// node has none.
+// FindRuntime returns the node's container runtime: the named one or, for [blueprint.RuntimeAuto], the one that the kubelet
+// uses. It returns [blueprint.RuntimeNone] if the node has no container runtime.
 func FindRuntime(tree state.Tree, asked blueprint.Runtime) blueprint.Runtime {
 	return node{tree: tree}.runtime(asked)
 }
 
-// Units returns the systemd services of the node that start a runtime. Distributions of Kubernetes with their own
-// containerd (K3s, RKE2, k0s, MicroK8s) have one service for both, and restarting it restarts the runtime. None if the
-// node has no such service.
+// Units returns the systemd services of the node that start a runtime, or none if the node has no such service. Distributions
+// of Kubernetes with their own containerd (K3s, RKE2, k0s, MicroK8s) have one service for both, and restarting it restarts the
+// runtime.
 func Units(tree state.Tree, r blueprint.Runtime) []string { return node{tree: tree}.units(r) }
 
 // UsualUnits returns the services that usually start a runtime, whether or not they exist.

@@ -40,7 +40,7 @@ type Image struct {
 // NewImage returns the image of a new file, which belongs to the user who creates it.
 func NewImage(mode fs.FileMode) Image { return Image{Kind: RegularFile, Mode: mode, UID: -1, GID: -1} }
 
-// Same reports whether two images have the same content. It ignores owner and mode.
+// Same reports whether two images have the same kind, content and target. It ignores mode, owner and extended attributes.
 func (i Image) Same(o Image) bool {
 	return i.Kind == o.Kind && i.Sum == o.Sum && i.Target == o.Target
 }

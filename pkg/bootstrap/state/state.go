@@ -53,7 +53,7 @@ const (
 	UnitsReload FollowUp = "UnitsReload"
 	// The pod-resources socket is started, unless a program serves it.
 	SocketStart FollowUp = "SocketStart"
-	// The socket is stopped if systemd has it: its unit is removed.
+	// The socket is stopped if systemd still has its unit, which is removed.
 	SocketStop FollowUp = "SocketStop"
 	// Udev reloads its rules.
 	UdevReload FollowUp = "UdevReload"
@@ -72,10 +72,11 @@ const (
 type Setting struct {
 	Part string `json:"part"`
 	Path string `json:"path"`
-	// Value is the required content of the file, or a word that [Cmdline] must contain.
+	// Value is the required content of the file. For the command line of the running kernel it is a word, or a group of words,
+	// that the file must contain.
 	Value string `json:"value"`
 	Why   string `json:"why"`
-	// AtBoot: only a reboot can set it, and bootstrap does not write it.
+	// AtBoot is true if only a reboot can set the value. Bootstrap does not write it.
 	AtBoot bool `json:"atBoot,omitempty"`
 }
 
@@ -94,20 +95,21 @@ type Problem struct {
 	Part string `json:"part"`
 	// Code names the kind of the problem. `kata-vfio-bootstrap explain` describes it.
 	Code rule.Code `json:"code"`
-	// Fatal: nothing is changed while the problem exists.
+	// Fatal is true if bootstrap changes nothing while the problem exists.
 	Fatal bool `json:"fatal"`
 	// Text describes the problem, Fix the solution, each in a sentence or two.
 	Text string `json:"text"`
 	Fix  string `json:"fix"`
 	// Path is the file with the problem, if any.
 	Path string `json:"path,omitempty"`
-	// AtBoot: the problem is in the running system, and the files match. Only a reboot can fix it.
+	// AtBoot is true if the problem is in the running system, and the files match. Only a reboot can fix it.
 	AtBoot bool `json:"atBoot,omitempty"`
-	// ByHand: Fix is a manual step, and bootstrap can't verify whether it was done.
+	// ByHand is true if Fix is a manual step, and bootstrap can't verify whether it was done.
 	ByHand bool `json:"byHand,omitempty"`
 }
 
-// MarshalJSON implements [json.Marshaler]. Machines get the path as people do, with the leading slash that names below the node's root lack.
+// MarshalJSON implements [json.Marshaler]. JSON shows the path as the output for people does, with a leading slash. Names below
+// the node's root have none.
 func (p Problem) MarshalJSON() ([]byte, error) {
 	type plain Problem
 	if p.Path != "" {
