@@ -27,7 +27,7 @@ func unitDirs() []string {
 	return []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"}
 }
 
-// startups returns all kinds: services and their drop-ins, udev's rules, cron, rc.local and tmpfiles.
+// startups returns all kinds: systemd's services, udev's rules, cron's tables, tmpfiles.d and rc.local.
 func startups() []startup {
 	return []startup{
 		{dirs: unitDirs(), suffixes: []string{".service"}},
@@ -101,8 +101,8 @@ func (n *node) wantedUnits() []string {
 // maxScript bounds a script that is read, since a command may be a program of any size.
 const maxScript = 64 << 10
 
-// script returns the start of a file, or "" if it can't be read: the audit reads the registers, and so sees the command's
-// effect.
+// script returns the start of a file, or "" if it can't be read. The audit still sees the effect of the file's commands,
+// because it reads the registers.
 func (n *node) script(name string) string {
 	data, err := n.tree.ReadAtMost(n.real(name), maxScript)
 	if err != nil {
@@ -134,7 +134,8 @@ type origin struct {
 	file string
 	// started is a phrase that names the file that runs this one, if any.
 	started string
-	// runs: it runs at the node's start. A service that no target wants may run for another reason.
+	// runs is true if the command runs at the node's start. It is false for a service that no target wants, which may still run
+	// for another reason.
 	runs bool
 }
 

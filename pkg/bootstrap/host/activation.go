@@ -13,9 +13,10 @@ import (
 // fabricProgram activates partitions. It is not in kata-vfio's packages, because it needs NVIDIA's library.
 const fabricProgram = "usr/local/bin/kata-vfio-fabric"
 
-// activationUnit is a template of systemd: an instance activates the partition of its number at each boot, after Fabric Manager has
-// started and before the kubelet starts pods. Fabric Manager needs a while before it takes calls, so the unit tries again within its start: what
-// is ordered after a unit that fails does not wait for its next start (systemd.unit(5), Before=).
+// activationUnit is a template unit of systemd: each instance activates the partition of its number at each boot, after Fabric
+// Manager has started and before the kubelet starts pods. Fabric Manager needs a while before it accepts calls, so the unit
+// retries within one start: units that are ordered after a failed unit do not wait for its next start (systemd.unit(5),
+// Before=).
 const activationUnit = "etc/systemd/system/kata-vfio-partition@.service"
 
 const activation = `[Unit]
@@ -35,7 +36,8 @@ ExecStart=/bin/sh -c 'for try in $$(seq 25); do echo "$$CALL" | /%s && exit 0; s
 WantedBy=multi-user.target
 `
 
-// activation has partitions activated at each boot. Without the blueprint's numbers, the plugin activates those of claims, or nobody.
+// activation requires units that activate the blueprint's partitions at each boot. If the blueprint lists none, the plugin
+// activates the partitions of claims, or nobody does.
 func (n *node) activation() {
 	numbers := n.blueprint.Fabric.Activate
 	if len(numbers) == 0 || !n.fabricIsNotThePlugins() {
@@ -60,8 +62,8 @@ func (n *node) activation() {
 	}
 }
 
-// fabricIsNotThePlugins reports whether the node config leaves the partitions alone. Otherwise the plugin refuses claims for GPUs of
-// partitions that others have activated.
+// fabricIsNotThePlugins reports whether the node config leaves the partitions alone, and records a problem if it does not. With
+// fabric in the node config, the plugin would refuse claims for GPUs of partitions that others have activated.
 func (n *node) fabricIsNotThePlugins() bool {
 	text, there := n.text(fabricPart, facts.NodeConfigFile)
 	if !there {

@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// KernelPart is the name of the part that the boot loader's files are of.
+// KernelPart is the name of the part that requires the boot loader's files.
 const KernelPart = "kernel"
 
 // LoaderWanted returns the required files of the boot loader, so that the kernel starts with an IOMMU and the blueprint's
@@ -104,7 +104,8 @@ func (e *editor) edit(p *Platform) {
 	}
 }
 
-// managed reports how to add the arguments with the system's own tool. If no file lasts, this is fatal for an image too.
+// managed reports how to add the arguments with the system's own tool. If the system keeps no files of bootstrap, the problem
+// is fatal for an image, too.
 func (e *editor) managed(p *Platform, m *Managed) {
 	if e.booted(p) {
 		return
@@ -145,8 +146,8 @@ func (e *editor) problem(code rule.Code, fatal bool, text, fix string) {
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: KernelPart, Code: code, Fatal: fatal, Text: text, Fix: fix})
 }
 
-// left records a problem that the user has to solve. It is not fatal for an image, because the arguments of its kernel
-// can't be verified.
+// left records a problem that the user has to solve. Callers make it fatal for a running node only, unless the system keeps no
+// files: the arguments of an image's kernel can't be verified. A problem that is not fatal is a manual step.
 func (e *editor) left(code rule.Code, fatal bool, text, fix string) {
 	e.wanted.Problems = append(e.wanted.Problems, state.Problem{Part: KernelPart, Code: code, Fatal: fatal, ByHand: !fatal, Text: text, Fix: fix})
 }
@@ -195,9 +196,10 @@ func (e *editor) edited(from, name, why string, edit func(string) (string, error
 	e.file(name, changed, why, then...)
 }
 
-// entries edits the boot loader's entries, as `grubby --update-kernel=ALL --args=...` does. Unlike grubby, this shows
-// the change in advance, can be reverted to the byte, and works in an image. Kernels that are installed later get their
-// command line from etc/kernel/cmdline or from the running kernel. An entry with $kernelopts has them from there.
+// entries edits the boot loader's entries, as `grubby --update-kernel=ALL --args=...` does. Unlike grubby, this shows the
+// change in advance, can be reverted to the byte, and works in an image. Kernels that are installed later get their command
+// line from etc/kernel/cmdline or from the running kernel. An entry with $kernelopts is not edited, because it takes the
+// arguments from that variable.
 func (e *editor) entries() {
 	for _, name := range e.loader.EntryFiles {
 		// An entry without a kernel starts another EFI program, which takes no kernel arguments (Boot Loader Specification,

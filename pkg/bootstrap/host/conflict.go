@@ -20,7 +20,7 @@ type conflict struct {
 	bad func(value string) bool
 	// why completes the sentence "NAME=VALUE ...".
 	why string
-	// harmless conflicts are reported and prevent nothing.
+	// harmless is true if the conflict is only reported and prevents nothing.
 	harmless bool
 	// undone reports whether the last of several values undoes the conflict; nil if none does.
 	undone func(values []string) bool
@@ -70,7 +70,8 @@ func weakening(b *blueprint.Blueprint) []conflict {
 	return all
 }
 
-// lastApplies is a conflict of an argument of which the last value applies. wanted is the blueprint's value.
+// lastApplies returns the conflict of an argument whose last value on the command line applies. wanted is the blueprint's
+// value.
 func lastApplies(name string, bad func(string) bool, wanted, why string) conflict {
 	return conflict{name: name, bad: bad, why: why, undone: func(values []string) bool { return len(values) > 0 && values[len(values)-1] == wanted }}
 }
@@ -158,8 +159,8 @@ func (c *conflict) overridden(line string) bool {
 	return c.undone != nil && c.undone(kernelargs.Values(line, c.name))
 }
 
-// files are the node's files as package kernelargs reads them, without bootstrap's own blocks. Those in over replace the
-// node's.
+// files are the node's files as package kernelargs reads them, without bootstrap's own blocks. over has texts that replace
+// those of the node's files, by path.
 type files struct {
 	tree state.Tree
 	over map[string]string

@@ -194,8 +194,9 @@ func Marked(content string) bool {
 	return ok
 }
 
-// Says reports whether an edited file has all wanted words and lines, in any order. Additional words or lines are not a
-// reason to rewrite the file.
+// Says reports whether a file has the wanted lines, with the words of each line in any order, or bootstrap's block at another
+// place. The order of words counts for huge pages and after "--". The user's additions are in both texts, because the wanted
+// one is made from the file.
 func Says(found, want string) bool {
 	if IsEnvironment(want) {
 		return environmentSays(found, want)
@@ -226,8 +227,8 @@ func inOrder(words []string) []string {
 
 func sorted(words []string) []string { return slices.Sorted(slices.Values(words)) }
 
-// splitBlock returns the text before bootstrap's block, the block with its marks, and the text after it; false if there
-// is not a block, or its marks are damaged. The last line may have no line break.
+// splitBlock returns the text before bootstrap's block, the block with its marks, and the text after it. It returns false if
+// there is no block, or if its marks are damaged. The last line may have no line break.
 func splitBlock(content string) (ahead, block, behind string, ok bool) {
 	whole := content
 	if !strings.HasSuffix(content, "\n") {

@@ -73,7 +73,7 @@ func withdrawEnvironment(before, after, found string) string {
 	return content
 }
 
-// Holds reports whether an environment block still has the words of the one that was written, even if other variables
+// Holds reports whether an environment block still has all the arguments that bootstrap wrote to it. Other variables may have
 // changed.
 func Holds(found, written string) bool {
 	has, ok := environmentValue(found, kernelOptions)

@@ -16,11 +16,12 @@ const (
 	vendorFabricConfig = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
 )
 
-// fabricSocket returns where the plugin asks Fabric Manager by default.
+// fabricSocket returns the path of the socket on which the plugin reaches Fabric Manager by default.
 func fabricSocket() string { return strings.TrimPrefix(v1alpha1.DefaultFabricAddress, "unix:") }
 
-// fabricSettings are Fabric Manager's for partitions (NVIDIA Fabric Manager User Guide). Its API is on a socket in a directory of
-// root's: it has no password. The service decides about FABRIC_MODE_RESTART at each start.
+// fabricSettings returns Fabric Manager's settings for partitions (NVIDIA Fabric Manager User Guide). Its API has no password,
+// so it is on a socket in a directory that only root can enter. The service of fabricStart sets FABRIC_MODE_RESTART at each
+// start.
 func fabricSettings() [][2]string {
 	return [][2]string{
 		{"FABRIC_MODE", "1"},
@@ -31,11 +32,12 @@ func fabricSettings() [][2]string {
 	}
 }
 
-// fabricStart is a service that runs before each start of Fabric Manager. If the journal of this boot has a partition, the start is a
-// restart under running VMs: Fabric Manager then waits for the list of active partitions, and keeps their links. Otherwise it
+// fabricStart is a service that runs before each start of Fabric Manager. If the journal of this boot has a partition, Fabric
+// Manager restarts under running VMs: it then waits for the list of active partitions, and keeps their links. Otherwise it
 // initializes the fabric. After a boot no partition is active, whatever the journal has.
 //
-// Fabric Manager sees the copy with that setting in the place of its configuration, which is the vendor's in /usr and stays as it is.
+// The service writes a copy of the configuration with that setting. Fabric Manager sees the copy in place of the vendor's file
+// in /usr, which is not changed.
 const fabricStart = `[Unit]
 Description=Choose how NVIDIA's Fabric Manager starts, by the claims of kata-vfio
 
@@ -53,8 +55,8 @@ ExecStart=/bin/sh -ec 'boot=$$(cat /proc/sys/kernel/random/boot_id); restart=0; 
   sed "s/^FABRIC_MODE_RESTART=.*/FABRIC_MODE_RESTART=$$restart/" /etc/kata-vfio/fabricmanager.cfg >/run/kata-vfio-fabric/fabricmanager.cfg'
 `
 
-// fabricDropIn makes Fabric Manager start after that service, and again when it ends: without the list of active partitions it exits
-// after 60 s, and the plugin may take longer to start.
+// fabricDropIn makes Fabric Manager start after the service of fabricStart, and start again whenever it ends: without the list
+// of active partitions it exits after 60 s, and the plugin may take longer to start.
 const fabricDropIn = `[Unit]
 Requires=kata-vfio-fabric.service
 After=kata-vfio-fabric.service
@@ -66,8 +68,8 @@ Restart=always
 RestartSec=10
 `
 
-// fabric configures Fabric Manager for partitions. It takes effect with the next boot: a restart initializes the fabric also under
-// running VMs.
+// fabric configures Fabric Manager for partitions. The configuration takes effect with the next boot, because a restart of
+// Fabric Manager would initialize the fabric even under running VMs.
 func (n *node) fabric() {
 	if !n.blueprint.Fabric.Partitions {
 		return
@@ -96,7 +98,8 @@ func (n *node) fabric() {
 	n.fabricMap()
 }
 
-// fabricMap records whether a map says which GPU is where on the board. Boards of the A100 need none.
+// fabricMap records as a fact whether the node has the map that says which GPU is at which place of the board. Boards of the
+// A100 need no map.
 func (n *node) fabricMap() {
 	value := "captured"
 	if _, err := n.tree.ReadAtMost(n.real(fabric.MapFile), 1<<20); err != nil {

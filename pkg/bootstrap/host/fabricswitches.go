@@ -11,7 +11,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// nvlsmConfig is of the package nvlsm, NVIDIA's subnet manager of the NVSwitches (ubuntu24.04/nvidia-driver in NVIDIA/gpu-driver-container).
+// nvlsmConfig is a file of the package nvlsm, NVIDIA's subnet manager of the NVSwitches (ubuntu24.04/nvidia-driver in
+// NVIDIA/gpu-driver-container).
 const nvlsmConfig = "usr/share/nvidia/nvlsm/nvlsm.conf"
 
 // managedSwitches prepares the start of Fabric Manager on boards whose NVSwitches are behind ConnectX functions (B200, B300). Its unit starts
@@ -46,8 +47,9 @@ func (n *node) managedSwitches() {
 
 const devicesDir = "sys/bus/pci/devices"
 
-// switchManagers returns the ConnectX functions that manage NVSwitches, and those of which that can't be read. It reads the vital product
-// data of no function unless a GPU has its NVSwitches so: the device takes time for each word of it.
+// switchManagers returns the ConnectX functions that manage NVSwitches, and the ConnectX functions whose vital product data
+// can't be read. It reads this data only if the node has a GPU whose NVSwitches are managed in this way: a device takes time
+// for each word of the data.
 func (n *node) switchManagers() (found, hidden []string) {
 	names, err := n.tree.ReadDir(devicesDir)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package host has the requirements on a node: the kernel's command line, modules and their options, udev rules,
-// huge pages, locked memory, and network managers that leave VFs alone. Before bootstrap changes anything, the package
-// reports faults that no file can fix.
+// Package host has the requirements on a node: the kernel's command line, modules and their options, udev rules, huge pages,
+// locked memory, and network managers that leave VFs alone. Before bootstrap changes anything, the package reports faults that
+// no file can fix.
 //
 // [Detect] determines what kind of node it is: its system, firmware, boot loader and their tools. It only reads files, so it
-// returns the same for a running node and for an image on disk.
+// works for a running node and for an image on disk. An image does not show the processor, the firmware and what runs.
 package host
 
 import (
@@ -60,7 +60,7 @@ func (n *node) file(f state.File) {
 	n.wanted.Files = append(n.wanted.Files, f)
 }
 
-// setting requires a running setting. An image has none.
+// setting requires a running setting. It does nothing for an image, which has none.
 func (n *node) setting(s state.Setting) {
 	if n.platform.Live {
 		n.wanted.Settings = append(n.wanted.Settings, s)
@@ -73,8 +73,8 @@ func (n *node) fact(part, name, value, source string) {
 	n.wanted.Facts = append(n.wanted.Facts, state.Fact{Part: part, Name: name, Value: value, Source: source})
 }
 
-// text returns a file without trailing space, and false if it does not exist. Links are followed below the root, and a
-// link to /dev/null counts as missing. A file that can't be read is a problem.
+// text returns a file without trailing space, and false if it does not exist or can't be read. It follows links below the root.
+// A link to /dev/null counts as an empty file. A file that can't be read is a problem.
 func (n *node) text(part, name string) (string, bool) {
 	real := n.real(name)
 	if real == "dev/null" {
@@ -93,8 +93,8 @@ func (n *node) text(part, name string) (string, bool) {
 // real returns the target of a path, with links followed below the root.
 func (n *node) real(name string) string { return facts.FollowIn(n.tree, name) }
 
-// observed records facts for the cluster's administrator, such as the command that sets the labels. A node may not set
-// its own.
+// observed records facts for the cluster's administrator, such as the command that sets the labels. A node may not set its own
+// labels.
 func (n *node) observed() {
 	if len(n.blueprint.Labels) == 0 {
 		return

@@ -11,9 +11,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// PlaceHugePages returns a blueprint in which huge pages for functions are those of NUMA nodes: next to the functions, so
-// that the memory of their VMs is not behind another processor. Pages whose NUMA node can't be known are left out, and are
-// problems.
+// PlaceHugePages returns a blueprint in which huge pages for functions are placed on the functions' NUMA nodes, so that the
+// memory of their VMs is not behind another processor. It leaves out pages whose NUMA node is unknown, and returns a problem
+// for each.
 func PlaceHugePages(tree state.Tree, b *blueprint.Blueprint, p *Platform) (*blueprint.Blueprint, []state.Problem) {
 	if !slices.ContainsFunc(b.Kernel.HugePages, func(h blueprint.HugePages) bool { return h.Device != nil }) {
 		return b, nil

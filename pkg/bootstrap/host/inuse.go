@@ -24,10 +24,11 @@ type DiskUse struct {
 	Unknown string
 }
 
-// KeepInUse returns a blueprint whose vfio.keepOff has the functions of [Kept], and none that the running node needs: a disk
-// that is mounted, a NIC with the node's address, the boot console, a bridge, and whatever else the plugin never takes. Each
-// of them that vfio.keepOff names is a fatal problem, because the next boot would come up without it. So is a disk whose use
-// can't be verified. One that only a match selects is left to the node, with a warning.
+// KeepInUse returns a blueprint whose vfio.keepOff has the functions of [Kept] that the running node does not need. The node
+// needs a function with a mounted disk, a NIC with the node's address, the boot console unless the blueprint gives it up, a
+// bridge, and whatever else the plugin never takes. If vfio.keepOff names a needed function, that is a fatal problem, because
+// the next boot would come up without it. So is a disk whose use can't be verified. A function that only a match selects is
+// left to the node, with a warning.
 func KeepInUse(b *blueprint.Blueprint, kept []KeptFunction, s *device.Snapshot, disks map[pci.Address]DiskUse) (*blueprint.Blueprint, []state.Problem) {
 	n := &node{blueprint: b}
 	free := *b
@@ -53,9 +54,9 @@ func (n *node) needed(s *device.Snapshot, f *device.Function, k KeptFunction, di
 	return why != ""
 }
 
-// drivesConsole reports whether the node would lose its screen without the blueprint's permission, and records the
-// problem. With the permission, the problem is a warning: a node without its screen still boots. A frame buffer of the
-// firmware that no console is on is a warning too.
+// drivesConsole reports whether the node would lose its screen without the blueprint's permission, and records the problem.
+// With the permission, the problem is a warning, because a node without its screen still boots. It is also a warning if the
+// function has the firmware's frame buffer, but no console is on it.
 func (n *node) drivesConsole(f *device.Function, k KeptFunction) bool {
 	isConsole := func(u device.Use) bool { return u.Kind == device.UseConsole }
 	if !slices.ContainsFunc(f.Uses, isConsole) {
@@ -116,8 +117,8 @@ func needs(s *device.Snapshot, f *device.Function, disk string) (code rule.Code,
 	return "", "", ""
 }
 
-// unusedYetForbidden returns the reason why the plugin never takes a function that the node itself does not use: tenants
-// may have its VFs, or its PF. It is empty if there is none.
+// unusedYetForbidden returns the reason why the plugin never takes a function even if the node itself does not use it, or "" if
+// there is none. For example, tenants may have its VFs, or its PF.
 func unusedYetForbidden(s *device.Snapshot, a pci.Address) string {
 	unused := &device.Snapshot{Functions: slices.Clone(s.Functions)}
 	if f, there := unused.Function(a); there {

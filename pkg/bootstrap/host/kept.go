@@ -21,7 +21,7 @@ type KeptFunction struct {
 	match int
 }
 
-// named reports whether vfio.keepOff names the address: then a function that the node needs is a mistake.
+// named reports whether vfio.keepOff names the address. If the node needs a named function, the blueprint is wrong.
 func (k KeptFunction) named() bool { return k.match == 0 }
 
 // by returns the field that has the function, and its verb.
@@ -40,9 +40,9 @@ func (k KeptFunction) without() string {
 	return fmt.Sprintf("bootstrap leaves it to the node: narrow vfio.keepOffMatching[%d] to be rid of this line", k.match-1)
 }
 
-// Kept returns the functions that vfio.keepOff names, whether the node has them or not, and then those of the node that
-// vfio.keepOffMatching selects by the rules of package nodeconfig. VFs, which appear after boot, PFs of virtualFunctions,
-// which need their drivers, and drives behind Intel VMD are not among the latter.
+// Kept returns the functions that vfio.keepOff names, whether the node has them or not, and then the functions of the node that
+// vfio.keepOffMatching selects by the rules of package nodeconfig. A match does not select VFs, which appear after boot, PFs of
+// virtualFunctions, which need their drivers, or drives behind Intel VMD.
 func Kept(b *blueprint.Blueprint, s *device.Snapshot) []KeptFunction {
 	var all []KeptFunction
 	for _, a := range b.VFIO.KeepOff {
@@ -78,7 +78,8 @@ func hasVFs(b *blueprint.Blueprint, f *device.Function) bool {
 	})
 }
 
-// Unmatched returns the problem of a blueprint with matches for a tree without functions.
+// Unmatched returns the problem of a blueprint with matches for a tree without functions, or nil if the blueprint has no
+// matches.
 func Unmatched(b *blueprint.Blueprint) []state.Problem {
 	if len(b.VFIO.KeepOffMatching) == 0 {
 		return nil

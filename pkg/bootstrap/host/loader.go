@@ -36,7 +36,7 @@ const (
 	Proxmox LoaderKind = "proxmox-boot-tool"
 	// Armbian: U-Boot reads armbianEnv.txt.
 	Armbian LoaderKind = "Armbian's U-Boot"
-	// The kernels' arguments of these are [Managed].
+	// A tool of the system sets the kernel's arguments for the following loaders: see [Managed].
 	Talos        LoaderKind = "Talos"
 	Bottlerocket LoaderKind = "Bottlerocket"
 	COS          LoaderKind = "Container-Optimized OS"
@@ -48,7 +48,8 @@ const (
 	OSTree       LoaderKind = "OSTree"
 	ABRoot       LoaderKind = "ABRoot"
 	Kernelstub   LoaderKind = "kernelstub"
-	// KernelOptions: the entries of RHEL 8 refer to a variable in GRUB's environment. Without the variable it is [Managed].
+	// KernelOptions: the entries of RHEL 8 refer to a variable in GRUB's environment. If bootstrap can't edit the variable, the
+	// loader is [Managed].
 	KernelOptions LoaderKind = "GRUB with kernelopts"
 	Limine        LoaderKind = "Limine"
 	REFInd        LoaderKind = "rEFInd"
@@ -71,7 +72,7 @@ type Loader struct {
 	Config    string
 	// Environment is GRUB's environment block, with links followed, that sets kernelopts.
 	Environment string
-	// EntryFiles have a command line each.
+	// EntryFiles are the boot loader's entries. Each has a command line.
 	EntryFiles []string
 	// Cmdline is the file from which kernel-install takes the command line of later kernels: etc/kernel/cmdline, or
 	// usr/lib/kernel/cmdline, which must not be edited.
@@ -146,15 +147,16 @@ func (r *reader) grub() Loader {
 }
 
 const (
-	// kernelOptionsWord replaces the arguments in entries of RHEL 8.
+	// kernelOptionsWord stands for the arguments in entries of RHEL 8.
 	kernelOptionsWord = "$kernelopts"
 	// grubEnvironment is the first line of an environment block (grub-core/lib/envblk.c).
 	grubEnvironment = "# GRUB Environment Block\n"
 )
 
-// kernelOptions returns GRUB with entries and an environment block whose kernelopts can be edited in the file. With
-// env_block, the variables are in the file system's header; without kernelopts, GRUB's configuration has a default that
-// setting the variable would hide. On UEFI, RHEL 8 links the block to the EFI system partition.
+// kernelOptions returns GRUB with entries, and true if bootstrap can edit kernelopts in the file of its environment block. It
+// can't if the block sets env_block, because the variables are then in the file system's header, or if the block has no
+// kernelopts: GRUB's configuration has a default, which setting the variable would hide. On UEFI, RHEL 8 links the block to the
+// EFI system partition.
 func (r *reader) kernelOptions() (Loader, bool) {
 	l := r.grub()
 	l.Kind, l.Environment = KernelOptions, r.follow(kernelargs.GRUB2Environment)
@@ -169,8 +171,9 @@ func (r *reader) follow(name string) string { return facts.FollowIn(r.tree, name
 // transactionalUpdate changes systems with a read-only root, such as openSUSE MicroOS.
 const transactionalUpdate = "usr/sbin/transactional-update"
 
-// proxmox: the tool takes the arguments of systemd-boot from etc/kernel/cmdline, and those of GRUB from etc/default/grub.
-// The running node shows which of them started it. An image does not; there, etc/kernel/cmdline counts if it exists.
+// proxmox returns the loader of Proxmox VE. Its tool takes the arguments for systemd-boot from etc/kernel/cmdline, and those
+// for GRUB from etc/default/grub. A running node shows which of the two started it. An image does not: etc/kernel/cmdline then
+// counts if it exists.
 func (r *reader) proxmox(live bool) Loader {
 	l := Loader{Kind: Proxmox, Tool: r.first("usr/sbin/proxmox-boot-tool"), Arguments: []string{"refresh"}, Cmdline: r.first(kernelargs.KernelInstall)}
 	byGRUB := l.Cmdline == "" || live && !r.startedBySystemdBoot()
@@ -247,7 +250,7 @@ func (r *reader) uBootMenu() Loader {
 	return l
 }
 
-// updateExtlinux: the tool replaces the configuration only with overwrite=1.
+// updateExtlinux returns the loader of Alpine. Its tool replaces the configuration only with overwrite=1.
 func (r *reader) updateExtlinux() Loader {
 	l := Loader{Kind: UpdateExtlinux, Defaults: r.first(kernelargs.UpdateExtlinux), Tool: r.first("sbin/update-extlinux", "usr/sbin/update-extlinux"), Config: kernelargs.SyslinuxConfig}
 	settings := kernelargs.NewSettings(nil)

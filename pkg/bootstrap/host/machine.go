@@ -12,10 +12,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Module says how a kernel has a module. If both are false, it does not have it.
+// Module says whether a kernel has a module as a file (Loadable) or in itself (BuiltIn). If both are false, the kernel does not
+// have the module.
 type Module struct {
 	Loadable, BuiltIn bool
-	// Loaded: the running kernel has loaded it. It is false for an image and for most built-in modules.
+	// Loaded is true if the running kernel has loaded the module. It is false for an image and for most built-in modules.
 	Loaded bool
 }
 

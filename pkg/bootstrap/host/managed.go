@@ -13,7 +13,7 @@ import (
 type Managed struct {
 	// Text names the tool or the configuration that sets them: "Talos is configured by its machine config, not by files".
 	Text string
-	// ReadOnly: bootstrap can't keep any other file there either.
+	// ReadOnly is true if the system keeps none of the other files that bootstrap writes either.
 	ReadOnly bool
 	fix      func(words []string) string
 }
@@ -21,7 +21,7 @@ type Managed struct {
 // Fix says how to add arguments.
 func (m *Managed) Fix(words []string) string { return m.fix(words) }
 
-// Notice says at once how far bootstrap goes on a system that keeps none of its files. It is empty for others.
+// Notice says in advance what bootstrap can do on a system that keeps none of its files. It is empty for other systems.
 func (l *Loader) Notice() string {
 	switch {
 	case l.Managed == nil || !l.Managed.ReadOnly:
@@ -32,7 +32,7 @@ func (l *Loader) Notice() string {
 	return fmt.Sprintf("Kernel part only: bootstrap changes nothing on %s. It prints how to set the kernel's arguments. Configure the container runtime, Kata and the other listed files in the system's own way.", l.Kind)
 }
 
-// managed is a row of the table of such systems.
+// managed is a row of the table of [systems].
 type managed struct {
 	kind  LoaderKind
 	signs signs
@@ -48,7 +48,8 @@ type signs struct {
 	words []string
 }
 
-// systems returns the table. The first row that has a sign applies, so a system is before the one it is made from.
+// systems returns the table. The first row with a sign that the node shows applies, so a derived system comes before the system
+// that it is made from.
 func systems() []managed {
 	return []managed{
 		{Talos, signs{ids: []string{"talos"}}, Managed{
@@ -98,8 +99,8 @@ func systems() []managed {
 	}
 }
 
-// managed returns the system whose tool sets the kernel's arguments, or false. With kernelopts in GRUB's environment, the
-// file can be edited as the tool does.
+// managed returns the loader of a system whose own tool sets the kernel's arguments, or false. If the node has kernelopts in
+// GRUB's environment, bootstrap can edit that file as the tool does, and the loader is not [Managed].
 func (r *reader) managed(system *OS, cmdline string) (Loader, bool) {
 	for _, s := range systems() {
 		if r.shows(&s.signs, system, cmdline) {
@@ -180,7 +181,7 @@ func items(words []string, format string) string {
 	return b.String()
 }
 
-// bottlerocket: a parameter's values are a list (bottlerocket.dev, "settings.boot").
+// bottlerocket returns the fix for Bottlerocket, where a parameter's values are a list (bottlerocket.dev, "settings.boot").
 func bottlerocket(words []string) string {
 	values := map[string][]string{}
 	var names []string
@@ -199,7 +200,8 @@ func bottlerocket(words []string) string {
 	return b.String()
 }
 
-// cos: the EFI system partition has GRUB's configuration, which an update of the image replaces.
+// cos returns the fix for Container-Optimized OS. GRUB's configuration is on the EFI system partition, and an update of the
+// image replaces it.
 func cos(words []string) string {
 	return fmt.Sprintf("append to each line linux of efi/boot/grub.cfg on the EFI system partition (/dev/disk/by-label/EFI-SYSTEM), then reboot: %s. "+
 		"An update of the system replaces that file. Other files that bootstrap would write belong in the node's cloud-init user data", strings.Join(words, " "))
@@ -213,7 +215,8 @@ func nixos(words []string) string {
 	return "add to /etc/nixos/configuration.nix, run `nixos-rebuild boot`, then reboot:\nboot.kernelParams = [" + items(words, " %q") + " ];\nboot.kernelModules = [ \"vfio_pci\" \"vfio_iommu_type1\" ];\n"
 }
 
-// oemVariable is for systems whose GRUB appends a variable of its environment on the OEM partition, which updates keep.
+// oemVariable returns the fix for systems whose GRUB appends a variable of its environment. The environment is on the OEM
+// partition, which updates keep.
 func oemVariable(file, variable string) func([]string) string {
 	return func(words []string) string {
 		return fmt.Sprintf("append to the variable that `grub2-editenv %s list` shows (keep what it has), then reboot: `grub2-editenv %s set %s=\"... %s\"`. "+

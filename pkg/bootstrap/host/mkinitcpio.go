@@ -14,8 +14,9 @@ import (
 // mkinitcpioFile sorts after other drop-ins, so that none of them replaces the arrays that it appends to.
 const mkinitcpioFile = "etc/mkinitcpio.conf.d/zz-kata-vfio.conf"
 
-// mkinitcpioDropIn adds the rules, which mkinitcpio's hooks udev and systemd do not: they have a list of their own. A file
-// that is missing would fail the image, so it is added only if it exists. Bash reads the file, and its last status counts.
+// mkinitcpioDropIn adds bootstrap's rules to the image. The hooks udev and systemd of mkinitcpio add only a fixed list of
+// rules. A missing file would make the build of the image fail, so a file is added only if it exists. Bash reads the drop-in,
+// and the status of its last command counts.
 const mkinitcpioDropIn = `MODULES+=(vfio_pci)
 for file in /` + rulesFile + ` /` + optionsFile + `; do
 	if [ -e "$file" ]; then

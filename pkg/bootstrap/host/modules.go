@@ -37,7 +37,7 @@ func (n *node) modules() {
 // option is an option of a module.
 type option struct {
 	module, name, value string
-	// fixed: the kernel accepts it only when the module is loaded.
+	// fixed is true if the kernel accepts the option only when the module is loaded.
 	fixed bool
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Platform describes the node. A zero field means unknown: an image does not show its firmware, for example.
 type Platform struct {
-	// Live: the tree is the running node's, with its kernel's /proc and /sys.
+	// Live is true if the tree is the running node's, with its kernel's /proc and /sys.
 	Live bool
 	OS   OS
 	// Arch is "amd64", "arm64" or empty.
@@ -36,15 +36,15 @@ type Platform struct {
 	Lockdown, SecureBoot string
 	Loader               Loader
 	Initramfs            Initramfs
-	// Systemd: the node has systemd, which reads unit files.
+	// Systemd is true if the node has systemd, which reads unit files.
 	Systemd bool
-	// SystemdRuns and UdevRuns say whether they can be notified of changes, as sd_booted(3) and udevadm(8) define
-	// it. False for an image.
+	// SystemdRuns and UdevRuns say whether systemd and udev run and can be notified of changes, as sd_booted(3) and udevadm(8)
+	// define it. They are false for an image.
 	SystemdRuns, UdevRuns bool
 	Networkd              bool
 	// Unread are the errors of existing files that could not be read.
 	Unread []string
-	// denied are the tables that this process may not read.
+	// denied are the errors of the files that this process may not read.
 	denied []string
 }
 
@@ -59,9 +59,9 @@ type OS struct {
 
 // CPU is the processor according to /proc/cpuinfo.
 type CPU struct {
-	// Virtualizes: VT-x or SVM is available and enabled.
+	// Virtualizes is true if VT-x or SVM is available and enabled.
 	Virtualizes bool
-	// Guest: a hypervisor runs the node.
+	// Guest is true if a hypervisor runs the node.
 	Guest bool
 }
 
@@ -81,7 +81,7 @@ type Firmware struct {
 	DMAR *facts.DMAR
 	IVRS *facts.IVRS
 	IORT *facts.IORT
-	// Readable: the directory of tables is not empty, and the tables above could be read.
+	// Readable is true if the directory of tables is not empty, and the tables above could be read.
 	Readable bool
 }
 
@@ -98,7 +98,7 @@ const (
 	Booster             Initramfs = "booster"
 )
 
-// Detect reads the tree. live: it is the running node's.
+// Detect determines the platform from the files of a tree. live says that the tree is the running node's.
 func Detect(tree state.Tree, live bool) *Platform {
 	r := &reader{tree: tree}
 	p := &Platform{Live: live, OS: r.system(), Arch: r.architecture()}
@@ -127,7 +127,7 @@ type reader struct {
 	unread, denied []string
 }
 
-// maxSource limits a file: modules.dep has a megabyte.
+// maxSource is the maximum size in bytes of a file that is read. modules.dep has a megabyte.
 const maxSource = 8 << 20
 
 func (r *reader) text(name string) string {
@@ -201,9 +201,9 @@ func (r *reader) architecture() string {
 	return ""
 }
 
-// initramfs returns the tool that is installed. Since version 108, Debian's package of dracut has a program
-// update-initramfs too, which runs dracut; hooks of initramfs-tools are then never run. Both packages can't be installed,
-// and only initramfs-tools has hook-functions.
+// initramfs returns the installed tool. Since version 108, Debian's package of dracut also has a program update-initramfs,
+// which runs dracut and never the hooks of initramfs-tools. The two packages can't be installed together, and only
+// initramfs-tools has hook-functions.
 func (r *reader) initramfs() Initramfs {
 	dracut := r.any("usr/bin/dracut", "usr/sbin/dracut")
 	switch {
@@ -253,7 +253,7 @@ func (p *Platform) Facts() []state.Fact {
 	return found
 }
 
-// Denied is the problem that this process may not read files that decide about the node. All other results are
+// Denied returns the problem that this process may not read files that describe the node, or none. All other results are
 // unreliable then.
 func (p *Platform) Denied() []state.Problem {
 	if !p.Live || len(p.denied) == 0 {

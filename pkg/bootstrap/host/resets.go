@@ -17,7 +17,7 @@ const (
 	pciFunctions = "sys/bus/pci/devices"
 )
 
-// resetRules returns rules for udev that set how the kernel resets functions when they appear, which a node's boot repeats.
+// resetRules returns udev rules that set the reset methods of functions when the functions appear, and so again at each boot.
 func (n *node) resetRules() string {
 	var rules strings.Builder
 	for i := range n.blueprint.VFIO.ResetMethods {
@@ -33,8 +33,9 @@ func (n *node) resetRules() string {
 				fmt.Fprintf(&rules, ", %s==%q", term.key, strings.ToLower(term.values))
 			}
 		}
-		// A VF has resets of its own, and its PF's class. The kernel announces a VF a moment before it links physfn (pci_iov_add_virtfn in
-		// drivers/pci/iov.c). A rule that comes first is harmless: the kernel refuses a list with a method that the VF does not have.
+		// Leave VFs out: a VF has the class of its PF, but reset methods of its own. The kernel announces a VF a moment before
+		// it links physfn (pci_iov_add_virtfn in drivers/pci/iov.c). If udev applies the rule before the link exists, that is
+		// harmless: the kernel refuses a list with a method that the VF does not have.
 		fmt.Fprintf(&rules, ", TEST!=\"physfn\", ATTR{reset_method}=%q\n", strings.Join(r.Methods, " "))
 	}
 	return rules.String()
@@ -49,8 +50,8 @@ func alternatives[T any](values []T, format string) string {
 	return strings.Join(all, "|")
 }
 
-// resets requires the methods of the functions that the running kernel has. The kernel takes them at any time, and uses them at the next
-// reset.
+// resets requires the reset methods of the functions that the running kernel has. The kernel accepts new methods at any time,
+// and uses them at the next reset.
 func (n *node) resets() {
 	if !n.platform.Live || len(n.blueprint.VFIO.ResetMethods) == 0 {
 		return
@@ -100,8 +101,8 @@ func matches(m *v1alpha1.DeviceMatch, a pci.Address, vendor, id pci.ID, class st
 		(len(m.Classes) == 0 || slices.ContainsFunc(m.Classes, func(prefix string) bool { return strings.HasPrefix(class, strings.ToLower(prefix)) }))
 }
 
-// resetsBy requires the methods of a function. The kernel refuses a method that it does not have for the function, and one such refusal
-// would undo everything else: then the difference is only reported.
+// resetsBy requires the reset methods of a function. The kernel refuses a list with a method that it does not have for the
+// function, and bootstrap would then undo all its changes. So if a method is missing, resetsBy only reports the difference.
 func (n *node) resetsBy(a pci.Address, methods []string) {
 	path := function(a, "reset_method")
 	now, there := n.text(resetPart, path)

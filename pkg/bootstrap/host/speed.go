@@ -30,7 +30,7 @@ func (n *node) speed() {
 	n.qemu()
 }
 
-// advise reports a kernel that lacks a change. A kernel that may have it is a fact.
+// advise reports a problem if the kernel lacks a change. If it can't tell whether the kernel has the change, it records a fact.
 func (n *node) advise(c facts.KernelChange, without string) {
 	kernel := facts.Kernel{Release: n.platform.Kernel}
 	if n.platform.Live {
@@ -69,7 +69,7 @@ func (n *node) qemu() {
 	}
 }
 
-// largeBARs reports whether a function of the node has such a BAR.
+// largeBARs reports whether a function of the node has a BAR of [facts.LargeBAR] bytes or more.
 func (n *node) largeBARs() bool {
 	const devices = "sys/bus/pci/devices"
 	names, err := n.tree.ReadDir(devices)
@@ -87,8 +87,8 @@ func (n *node) largeBARs() bool {
 	return false
 }
 
-// spans returns the size of a range of addresses as sysfs shows it: "0x0000380000000000 0x0000381fffffffff". An empty
-// one is 0 to 0.
+// spans returns the size of a range of addresses as sysfs shows it: "0x0000380000000000 0x0000381fffffffff". It is 0 for an
+// unused BAR, whose first and last address are 0.
 func spans(first, last string) uint64 {
 	from, err1 := strconv.ParseUint(first, 0, 64)
 	to, err2 := strconv.ParseUint(last, 0, 64)

@@ -56,7 +56,8 @@ func talosSchematic(words []string) string {
 
 // talosPatch collects the parts of a machine config.
 type talosPatch struct {
-	// custom: Talos has the document CRICustomizationConfig, and deprecates the file that it replaces (since 1.14).
+	// custom is true if Talos has the document CRICustomizationConfig (since 1.14), and deprecates the file that the document
+	// replaces.
 	custom         bool
 	modules        []string
 	parameters     map[string][]string
@@ -66,7 +67,7 @@ type talosPatch struct {
 	contents       map[string][]string
 }
 
-// add takes a file of another system into the patch. It returns false if a machine config can't express it.
+// add adds to the patch what the file sets on other systems. It returns false if a machine config can't express it.
 func (t *talosPatch) add(f state.File) bool {
 	lines := settingLines(string(f.Content))
 	switch {

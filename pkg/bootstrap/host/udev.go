@@ -181,8 +181,8 @@ func (n *node) boundBy(cfg *v1alpha1.NodeConfig, a pci.Address) {
 	}
 }
 
-// snapshot returns a function with the properties that rules match, and its PF. If the function does not exist, only
-// its address is set.
+// snapshot returns a snapshot of a function, with the properties that rules match, and of its PF. If the function does not
+// exist, only its address is set.
 func (n *node) snapshot(a pci.Address) (s *device.Snapshot, there bool) {
 	f := device.Function{Address: a}
 	class, there := n.number(a, "class")

@@ -18,7 +18,7 @@ const vfPart = "virtualFunctions"
 type physicalFunction struct {
 	address pci.Address
 	vfs     int
-	// switched: the PF's eswitch mode has to be set first, which only the plugin can do.
+	// switched is true if the PF's eswitch mode has to be set first, which only the plugin can do.
 	switched bool
 }
 
@@ -59,7 +59,7 @@ func (n *node) findAddress(asked v1alpha1.VFRule) (pci.Address, bool) {
 	return address, err == nil
 }
 
-// lacks reports whether the running node has no such function. An image has none.
+// lacks reports whether the running node does not have the function. It is false for an image, which shows no functions.
 func (n *node) lacks(a pci.Address) bool {
 	_, there := n.text(vfPart, function(a, "uevent"))
 	return n.platform.Live && !there

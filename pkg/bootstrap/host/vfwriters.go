@@ -16,14 +16,14 @@ import (
 type vfWriter struct {
 	dirs   []string
 	suffix string
-	// files are named in full.
+	// files are further files, by their paths.
 	files []string
 	// setting is a part of every line that sets the number.
 	setting string
 }
 
-// vfWriters returns the programs that do so: udev, systemd (link files, tmpfiles, services), sysfsutils, netplan,
-// NetworkManager, ifupdown, rc.local and options of drivers.
+// vfWriters returns the files of the programs that may set the number: udev, systemd (link files, tmpfiles, services),
+// sysfsutils, netplan, NetworkManager, ifupdown, rc.local and options of drivers.
 func vfWriters() []vfWriter {
 	const attribute = "sriov_numvfs"
 	return []vfWriter{

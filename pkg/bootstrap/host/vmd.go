@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// volumeManagement names the functions behind Intel's VMD that the blueprint or the node config selects. VMD hides NVMe
-// drives behind one function and gives them a PCI domain of its own (drivers/pci/controller/vmd.c), so their DMA and
-// interrupts are those of the VMD, and no VM can have one of them.
+// volumeManagement reports the functions behind Intel's VMD that the blueprint or the node config selects. VMD hides NVMe
+// drives behind one function and gives them a PCI domain of its own (drivers/pci/controller/vmd.c). Their DMA and interrupts
+// are those of the VMD, so no VM can have one of them.
 func (n *node) volumeManagement() {
 	for _, a := range n.blueprint.VFIO.KeepOff {
 		if isolation.BehindVMD(a) {
@@ -38,8 +38,9 @@ func (n *node) behindVMD(a pci.Address, fatal bool, who, file string) {
 	})
 }
 
-// offeredBehindVMD returns the functions behind a VMD that the node's file of the node config selects. The plugin reports
-// an unreadable config. Package host does so only with early binding.
+// offeredBehindVMD returns the functions behind a VMD that the node config in the node's file selects. It returns none if the
+// node config can't be decoded. The plugin reports that. Package host does so only with kernel.earlyBinding and
+// fabric.activate.
 func (n *node) offeredBehindVMD() []pci.Address {
 	text, _ := n.text(preflightPart, facts.NodeConfigFile)
 	cfg, err := v1alpha1.DecodeNodeConfig([]byte(text))
