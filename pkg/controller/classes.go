@@ -20,8 +20,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// classViews publishes what tenants may know of DeviceClasses. It looks at fixed times, and not when something changes: who reads the
-// view learns no moment at which a claim came or went.
+// classViews publishes what tenants may know about DeviceClasses. It looks at fixed intervals, and not when something changes,
+// so that readers of the view can't learn when a claim came or went.
 type classViews struct {
 	controller *Controller
 	// namespace has the ConfigMap. The chart makes and removes it, so that this program needs no right to create one.
@@ -29,24 +29,24 @@ type classViews struct {
 	compiler  interface {
 		CompileCELExpression(expression string, options cel.Options) cel.CompilationResult
 	}
-	// matches has which devices of a slice match a class, for as long as neither changes.
+	// matches caches which devices of a slice match a class, until the class or the slice changes.
 	matches map[matchKey]match
-	// said is the view that was written last, without its time, and saidAt when.
+	// said is the view that was written last, without its time. saidAt is when it was written.
 	said   string
 	saidAt time.Time
 }
 
-// matchKey names a class and a slice, each as it is.
+// matchKey identifies one version of a class and one version of a slice.
 type matchKey struct{ class, classVersion, slice, sliceVersion string }
 
-// match is which devices of a slice match a class, and whether a selector fails on one.
+// match says which devices of a slice match a class. fails is true if a selector can't be compiled, or fails on a device.
 type match struct {
 	devices map[string]bool
 	fails   bool
 }
 
-// Times of the view. A change is written within classesEvery, and the time of the view is renewed in classesRenewed, so that its readers
-// see whether the controller still runs.
+// Times of the view. A change is published within classesEvery. Without a change, the time of the view is renewed after
+// classesRenewed, so that readers see that the controller still runs.
 const (
 	classesEvery   = time.Minute
 	classesRenewed = 10 * time.Minute
@@ -134,13 +134,14 @@ func (v *classViews) view(ctx context.Context) *cluster.ClassView {
 		view.Classes = append(view.Classes, offer)
 		view.Grants = append(view.Grants, v.grants(class)...)
 	}
-	// What this round did not ask for is of classes and slices that are gone or have changed.
+	// Drop the matches that this round did not use: their classes or slices are gone or have changed.
 	v.matches = kept
 	sortGrants(view)
 	return view
 }
 
-// count counts the devices that match, and those of them that are free. Where a selector fails, no claim gets one.
+// count counts the devices that match, and those of them that are free. If a selector fails, no device counts as free, because
+// no claim gets one.
 func count(offer *cluster.ClassOffer, model *cluster.Cluster, matching, excluded map[cluster.ID]bool) {
 	free := 0
 	for _, p := range model.Pools() {
@@ -157,7 +158,7 @@ func count(offer *cluster.ClassOffer, model *cluster.Cluster, matching, excluded
 	offer.SetFree(free)
 }
 
-// grants are the keys of the namespaces that a class names.
+// grants returns the keys of the namespaces that a class names.
 func (v *classViews) grants(class *resourceapi.DeviceClass) (keys []string) {
 	if class.Annotations[v1alpha1.AnnotationNamespaces] == "" {
 		return nil
@@ -174,13 +175,14 @@ func (v *classViews) grants(class *resourceapi.DeviceClass) (keys []string) {
 	return keys
 }
 
-// sortGrants puts the grants in an order that says nothing.
+// sortGrants sorts the grants, so that their order reveals nothing, and removes duplicates.
 func sortGrants(view *cluster.ClassView) {
 	slices.Sort(view.Grants)
 	view.Grants = slices.Compact(view.Grants)
 }
 
-// ruledOut are the devices that a DeviceTaintRule of the controller keeps claims from: those that another driver's claims have.
+// ruledOut returns the devices that a DeviceTaintRule of the controller keeps claims from, because claims of another driver
+// have them.
 func (v *classViews) ruledOut() map[cluster.ID]bool {
 	out := map[cluster.ID]bool{}
 	if v.controller.informers.rules == nil {
@@ -194,7 +196,7 @@ func (v *classViews) ruledOut() map[cluster.ID]bool {
 	return out
 }
 
-// match asks the class's selectors about the devices of a slice, as the scheduler does, or remembers what they said.
+// match evaluates the class's selectors on the devices of a slice, as the scheduler does, or returns the cached result.
 func (v *classViews) match(ctx context.Context, class *resourceapi.DeviceClass, s *resourceapi.ResourceSlice, kept map[matchKey]match) match {
 	// An object of the same resource version has the same content, and an evaluation in CEL costs most of a round.
 	key := matchKey{class.Name, class.ResourceVersion, s.Name, s.ResourceVersion}

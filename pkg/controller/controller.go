@@ -1,8 +1,11 @@
-// Package controller is kata-vfio-controller: what one node can't see. It keeps GPUs that kata-vfio and another DRA
-// driver publish from two consumers, one in a VM and one in a container, by DeviceTaintRules and by conditions that the
-// scheduler waits for. It runs sanitizing stages, registers tenants for exclusive domains, reserves these before pods are bound, publishes which DeviceClasses
-// tenants have, and how many GPUs KAI is to count.
-// Packages twin and stage decide about the first two; this package decides about tenants, reads, writes and elects a leader.
+// Package controller implements kata-vfio-controller, which does what needs a view of the whole cluster. It prevents that a GPU
+// that kata-vfio and another DRA driver publish gets two consumers, one in a VM and one in a container. For this it uses
+// DeviceTaintRules, and conditions that the scheduler waits for. It also runs sanitizing stages, registers tenants for
+// exclusive domains, reserves these domains before pods are bound, and publishes which DeviceClasses tenants have and how many
+// GPUs KAI is to count.
+//
+// Package twin decides about shared GPUs, and package stage about sanitizing stages. This package decides about everything
+// else, reads and writes the objects, and elects a leader.
 package controller
 
 import (
@@ -36,7 +39,7 @@ type Config struct {
 	Tenancy *Tenancy
 	// ClassesNamespace has the ConfigMap [cluster.ClassesConfigMap]; empty if no view of DeviceClasses is published.
 	ClassesNamespace string
-	// CountGPUs says that each node gets the slices by which KAI counts its GPUs, of [GPUCountDriver].
+	// CountGPUs makes the controller publish, for each node, the slices of [GPUCountDriver] by which KAI counts GPUs.
 	CountGPUs bool
 
 	Recorder events.EventRecorder
@@ -46,18 +49,19 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Controller decides about the GPUs of nodes, about stages, tenants, exclusive domains and DeviceClasses. Watch follows the API server, and Lead acts. Of several controllers one
-// is to lead; two that lead disturb each other, but what one decided on an older state is refused by the API server.
+// Controller decides about the GPUs of nodes, about stages, tenants, exclusive domains and DeviceClasses. Watch follows the API
+// server, and Lead acts. Only one of several controllers should lead. Two that lead disturb each other, but the API server
+// refuses a write that was decided on an older state.
 type Controller struct {
 	config Config
-	// queue has the nodes to decide about. A node and not a GPU is the unit: a claim of a device that is not published
+	// queue has the nodes to decide about. Its items are nodes, and not GPUs, because a claim of a device that is not published
 	// may be about any GPU of its node.
 	queue     workqueue.TypedRateLimitingInterface[string]
 	informers informers
 	seen      firstSeen
 	overlaps  overlaps
-	// stages is nil without sanitizers, tenants without a tenancy, reservations if it reserves no domains, classes if no view of
-	// them is published, and counts if no GPUs are counted.
+	// stages is nil without sanitizers, and tenants is nil without a tenancy. reservations is nil if the tenancy reserves no
+	// domains, classes if no view of DeviceClasses is published, and counts if no GPUs are counted.
 	stages       *stages
 	tenants      *tenants
 	reservations *reservations
@@ -105,7 +109,8 @@ func (c *Controller) Watch(ctx context.Context) {
 	wg.Wait()
 }
 
-// NotReady returns why the controller is not ready, "" if it is: it has read all that it decides on once.
+// NotReady returns why the controller is not ready, or "" if it is. It is ready once it has read all objects that it decides
+// on.
 func (c *Controller) NotReady() string {
 	for name, i := range c.informers.named() {
 		if !i.HasSynced() {
@@ -122,7 +127,7 @@ func (c *Controller) Lead(ctx context.Context) {
 	defer stop()
 	defer c.shutDown()
 	for _, i := range c.informers.all() {
-		// A decision from a cache that is not complete would take what is missing for deleted.
+		// A decision on an incomplete cache would treat missing objects as deleted.
 		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
 			return
 		}

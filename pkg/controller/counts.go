@@ -17,8 +17,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
-// counts keeps for each node the ResourceSlices by which KAI counts its GPUs. A kubelet that starts deletes them with all others of its
-// node, and they are written again.
+// counts keeps, for each node, the ResourceSlices by which KAI counts its GPUs. A kubelet that starts deletes all slices of its
+// node, also these, and counts writes them again.
 type counts struct {
 	controller *Controller
 	// queue has the nodes whose slices changed.
@@ -30,7 +30,8 @@ func newCounts(c *Controller) *counts {
 	return &counts{controller: c, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// wake asks for a decision about the node of a slice. A plugin writes the slices of its pools one after the other: they share it.
+// wake asks for a decision about the node of a slice. A plugin writes the slices of its pools one after the other, so the
+// decision waits a moment and covers all of them.
 func (n *counts) wake(s *resourceapi.ResourceSlice) {
 	if s.Spec.NodeName != nil {
 		n.queue.AddAfter(*s.Spec.NodeName, settling)
@@ -53,11 +54,11 @@ func (n *counts) run(ctx context.Context) {
 	}
 }
 
-// round has the slices of a node as its GPUs are. It reports whether they are so.
+// round writes a node's slices for its GPUs. It returns false if that failed and has to be repeated.
 func (n *counts) round(ctx context.Context, node string) bool {
 	want, known := n.want(node)
 	if !known {
-		return true // the last of the slices wakes again
+		return true // the last slice that the plugin writes calls wake
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, writeLimit, errors.New("no answer in time"))
 	defer cancel()
@@ -72,7 +73,7 @@ func (n *counts) round(ctx context.Context, node string) bool {
 	return false
 }
 
-// want returns the slices that a node should have; false while its plugin writes.
+// want returns the slices that a node should have. The result is false while the plugin writes its own slices.
 func (n *counts) want(node string) ([]*resourceapi.ResourceSlice, bool) {
 	model := &cluster.Cluster{}
 	addAll(model, scoped[*resourceapi.ResourceSlice](n.controller.informers.slices[0].GetIndexer(), twin.NodeScope(node)))
@@ -88,14 +89,14 @@ func (n *counts) want(node string) ([]*resourceapi.ResourceSlice, bool) {
 func (n *counts) have(node string) map[string]*resourceapi.ResourceSlice {
 	have := map[string]*resourceapi.ResourceSlice{}
 	for _, s := range scoped[*resourceapi.ResourceSlice](n.controller.informers.counts.GetIndexer(), twin.NodeScope(node)) {
-		if s.Spec.Driver == GPUCountDriver { // what is not wanted is deleted: only ever these
+		if s.Spec.Driver == GPUCountDriver { // write deletes unwanted slices, and must never delete another driver's
 			have[s.Name] = s
 		}
 	}
 	return have
 }
 
-// write makes what a node has what it should have.
+// write creates, updates and deletes slices until the node has the wanted ones.
 func (n *counts) write(ctx context.Context, have map[string]*resourceapi.ResourceSlice, want []*resourceapi.ResourceSlice) error {
 	client := n.controller.config.Client.ResourceV1().ResourceSlices()
 	var errs []error

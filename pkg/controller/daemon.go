@@ -35,22 +35,23 @@ type Daemon struct {
 	// Tenants says that tenants are registered in Namespace, and TenantLabel is the label of [Tenancy].
 	Tenants     bool
 	TenantLabel string
-	// ReserveDomains is that of [Tenancy].
+	// ReserveDomains is [Tenancy.Reserve].
 	ReserveDomains bool
 	// Classes says that a view of DeviceClasses is published in Namespace.
 	Classes bool
 	// CountGPUs is that of [Config].
 	CountGPUs bool
 	Log       *slog.Logger
-	// Namespace has the lease, the tenants' IDs and the view of DeviceClasses, and Identity is its holder's name: the pod's.
+	// Namespace has the lease, the tenants' IDs and the view of DeviceClasses. Identity is the name of the lease's holder: the
+	// name of the pod.
 	Namespace, Identity string
 	// Probes is the Unix socket of the probes; empty if there is none.
 	Probes  string
 	Metrics serving.Scraping
 }
 
-// Times of the election. A leader that dies is replaced after lease, and a pod waits that much longer. A leader that can't
-// renew ends before another may begin.
+// Times of the election. Another controller replaces a dead leader after lease, and pods wait that much longer. A leader that
+// can't renew its lease stops before another one may begin.
 const (
 	lease = 15 * time.Second
 	renew = 10 * time.Second
@@ -62,7 +63,7 @@ var errLeaseLost = errors.New("the lease is lost")
 
 // Run serves until ctx ends, or until a part ends with an error.
 func (d *Daemon) Run(ctx context.Context) error {
-	// In requests a second, and requests in a burst.
+	// 50 requests per second, and 100 requests in a burst.
 	client, err := d.client(50, 100)
 	if err != nil {
 		return err
@@ -158,8 +159,8 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) (events.Event
 	return broadcaster.NewRecorder(scheme.Scheme, Name), nil
 }
 
-// elect waits for the lease and leads while it has it. At the end it gives the lease back, so that the next controller
-// need not wait for its end.
+// elect waits for the lease and leads while it has it. When ctx ends, it releases the lease, so that the next controller does
+// not have to wait until the lease expires.
 func (d *Daemon) elect(ctx context.Context, client kubernetes.Interface, c *Controller, metrics *Metrics) error {
 	lead, stop := context.WithCancel(ctx)
 	defer stop()

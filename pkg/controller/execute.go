@@ -44,7 +44,8 @@ func (c *Controller) createRule(ctx context.Context, view *twin.View, g *twin.GP
 	node, _, _ := strings.Cut(g.PCI, "/")
 	r := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
-			// The device's name, so that the API server refuses the same rule of a controller that lost its lease.
+			// The name follows from the device, so that the API server refuses the same rule from a controller that lost its
+			// lease.
 			Name:   v1alpha1.TwinRuleName(a.Target.Driver, a.Target.Pool, a.Target.Name),
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}, Annotations: annotations(g, a.TwinOf, a.Mark),
 			OwnerReferences: view.Owners(node),
@@ -68,8 +69,8 @@ func ruleSpec(target cluster.ID, side string) resourceapi.DeviceTaintRuleSpec {
 	}
 }
 
-// touchRule writes a rule again. The patch leaves out the taint's timeAdded: with another one the generation would change,
-// and with it since when the rule counts as in force.
+// touchRule writes a rule again. The patch leaves out the taint's timeAdded: a new time would change the rule's generation, and
+// the rule would count as in force only from then on (firstSeen).
 func (c *Controller) touchRule(ctx context.Context, g *twin.GPU, a twin.TouchRule) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -100,8 +101,8 @@ func (c *Controller) deleteRule(ctx context.Context, a twin.DeleteRule) error {
 	return nil
 }
 
-// setCondition applies all conditions of the controller to the claim's devices: applying is to say what one wants to have
-// there, and leaves out nothing that stays.
+// setCondition sets a condition on the claim's devices. It applies all conditions of the controller, because server-side apply
+// removes the conditions that an earlier apply had and this one leaves out.
 func (c *Controller) setCondition(ctx context.Context, view *twin.View, g *twin.GPU, a twin.SetCondition) error {
 	claim := find(view, &a.Claim)
 	if claim == nil {
@@ -124,7 +125,8 @@ func (c *Controller) setCondition(ctx context.Context, view *twin.View, g *twin.
 	return nil
 }
 
-// whole reads a claim with what the controller's own copy lacks (slim). The controller may list claims, and not get them.
+// whole returns a function that reads a claim with the fields that slim removes from the controller's own copy. The controller
+// has the right to list claims, but not to get them.
 func (c *Controller) whole(namespace, name string) kube.ReadClaim {
 	return func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		list, err := c.config.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -186,7 +188,8 @@ func condition(kind string, status metav1.ConditionStatus, reason rule.Code, mes
 	return metaac.Condition().WithType(kind).WithStatus(status).WithReason(string(reason)).WithMessage(message).WithLastTransitionTime(at)
 }
 
-// event records the answer to a claim for its owner, once: the write that it follows happens once.
+// event records the answer to a claim as an Event for its owner. It is called once for an answer, because the write of the
+// answer succeeds once.
 func (c *Controller) event(claim *resourceapi.ResourceClaim, a *twin.SetCondition) {
 	kind := corev1.EventTypeWarning
 	if a.Type == v1alpha1.ConditionTwinReserved && a.True {

@@ -14,8 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// GPUCountDriver is the DRA driver of the placeholders by which KAI counts GPUs. It takes each device of a driver with "gpu" in its name
-// for a GPU, so that it would count VFs of a driver that has both. No claim gets a placeholder, and nobody serves the driver.
+// GPUCountDriver is the DRA driver of the placeholders by which KAI counts GPUs. KAI takes each device of a driver with "gpu"
+// in its name for a GPU. It would also count VFs of a driver that has both GPUs and VFs, so the placeholders have a driver of
+// their own. No claim gets a placeholder, and no program serves the driver.
 const GPUCountDriver = "gpu-count." + v1alpha1.DriverName
 
 const (
@@ -25,9 +26,9 @@ const (
 	maxPlaceholders = 64
 )
 
-// countedGPUs returns how many GPUs of a node claims can get, now or after those that have them: those that no taint keeps claims from. A GPU
-// that is also published as a pair counts once, and one that another driver publishes too does not: that driver's slices count it. It is
-// false while the slices of a pool are being written.
+// countedGPUs returns how many GPUs of a node claims can get, now or after the claims that have them: the GPUs without a taint
+// that keeps all claims away. A GPU that is also published as a pair counts once. A GPU that another driver publishes too does
+// not count, because that driver's slices count it. known is false while the slices of a pool are being written.
 func countedGPUs(c *cluster.Cluster, node string) (n int, known bool) {
 	found := map[cluster.Place]bool{}
 	for _, p := range c.Pools() {
@@ -51,14 +52,16 @@ func isCounted(d *cluster.Device) bool {
 	return (d.Details.Kind == string(device.GPU) || d.Details.Kind == string(device.PairType)) && d.Details.SharedWith == ""
 }
 
-// keepsAllAway reports whether a taint keeps the claims of everybody from the device. That of an exclusive domain keeps away other tenants.
+// keepsAllAway reports whether a taint keeps the claims of all tenants from the device. The taint of an exclusive domain does
+// not: it keeps away only other tenants.
 func keepsAllAway(d *cluster.Device) bool {
 	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
 		return t.Key != v1alpha1.TaintTenant && (t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute)
 	})
 }
 
-// placeholders returns the ResourceSlices that stand for n GPUs of a node, none for none. They go with the node that owns them.
+// placeholders returns the ResourceSlices that stand for n GPUs of a node, or no slices if n is 0. The node owns them, so that
+// they are deleted with it.
 func placeholders(node string, n int, owner metav1.OwnerReference) []*resourceapi.ResourceSlice {
 	count := (n + maxPlaceholders - 1) / maxPlaceholders
 	all := make([]*resourceapi.ResourceSlice, count)
@@ -84,7 +87,8 @@ func placeholders(node string, n int, owner metav1.OwnerReference) []*resourceap
 	return all
 }
 
-// placeholdersName returns the name of the i-th slice of a node. A node's name that leaves no room for more is cut, and told from others by a hash.
+// placeholdersName returns the name of the i-th slice of a node. If the node's name is too long for it, a hash replaces the
+// node's name.
 func placeholdersName(node string, i int) string {
 	full := fmt.Sprintf("%s-%s-%d", node, GPUCountDriver, i)
 	if len(full) <= validation.DNS1123SubdomainMaxLength {

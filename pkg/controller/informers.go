@@ -23,9 +23,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
-// listLimit bounds one consistent list of all that the controller decides on, and writeLimit one write. The one goroutine that
-// decides waits for them: without a limit an API server that accepts connections and never answers stops it for good, while the
-// lease is renewed.
+// listLimit is the time limit of one consistent list of all that the controller decides on, and writeLimit that of one write.
+// The one goroutine that decides waits for both. Without a limit, an API server that accepts connections and never answers
+// would stop it forever, while the lease is still renewed.
 const (
 	listLimit  = 30 * time.Second
 	writeLimit = 10 * time.Second
@@ -33,12 +33,12 @@ const (
 
 // informers cache what the controller decides on.
 type informers struct {
-	slices     []cache.SharedIndexInformer // one for each driver: a selector of fields names one. The first is ours
-	claims     cache.SharedIndexInformer   // nil if no GPU is shared, without sanitizers, reservations and a view of classes; slices, too, if no GPUs are counted
-	counts     cache.SharedIndexInformer   // those of GPUCountDriver; nil if no GPUs are counted
+	slices     []cache.SharedIndexInformer // one for each driver; the first is kata-vfio's. Empty if claims is nil and no GPUs are counted
+	claims     cache.SharedIndexInformer   // nil if nothing needs claims: no shared GPUs, no sanitizers, no reservations, no view of classes
+	counts     cache.SharedIndexInformer   // slices of GPUCountDriver; nil if no GPUs are counted
 	rules      cache.SharedIndexInformer   // nil if no GPU is shared
-	pods       cache.SharedIndexInformer   // those of stages; nil without sanitizers
-	namespaces cache.SharedIndexInformer   // nil without a tenancy and a view of classes
+	pods       cache.SharedIndexInformer   // pods of stages; nil without sanitizers
+	namespaces cache.SharedIndexInformer   // nil without both a tenancy and a view of classes
 	classes    cache.SharedIndexInformer   // nil without a view of classes
 }
 
@@ -144,7 +144,8 @@ func (i *informers) openCounts(c *Controller) error {
 	return err
 }
 
-// slim drops what the controller does not read of a claim. Most claims are of other drivers, and are kept in memory.
+// slim drops the fields of a claim that the controller does not read. The cache keeps all claims in memory, and most of them
+// are of other drivers.
 func slim(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {
@@ -193,7 +194,7 @@ func (c *Controller) ruleChanged(r *resourceapi.DeviceTaintRule) {
 	c.since(r)
 	nodes := twin.RuleNodes(r)
 	if len(nodes) == 0 {
-		nodes = c.informers.cached().whole(c).Nodes() // its annotations are not as the controller writes them
+		nodes = c.informers.cached().whole(c).Nodes() // the rule's annotations are not as the controller writes them
 	}
 	c.enqueue(nodes...)
 }
@@ -244,8 +245,8 @@ func (i *informers) cached() *store {
 	return s
 }
 
-// fresh lists what the API server has now, from no cache: without a resource version the answer is consistent. The
-// order matters to [twin.GPU.Fresh]. It ends after listLimit.
+// fresh lists the objects from the API server instead of a cache. A list without a resource version is consistent.
+// [twin.GPU.Fresh] requires this order of the lists. fresh gives up after listLimit.
 func (c *Controller) fresh(ctx context.Context) (*store, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, errors.New("no answer in time"))
 	defer cancel()

@@ -14,15 +14,15 @@ import (
 // overlaps remembers which two claims an Event named, by the GPU that both have. Only the goroutine that decides uses it.
 type overlaps map[string]string
 
-// report records an Event on the claims of a GPU that both sides have, once for each two. The conditions stay as they are: the pods are bound, the
-// plugin refuses a VM that has not started, and a VM that runs keeps the GPU.
+// report records an Event on both claims of a GPU that both sides have, once for each two allocations. It leaves the conditions
+// as they are: the pods are bound, the plugin refuses a VM that has not started, and a VM that runs keeps the GPU.
 func (o overlaps) report(ctx context.Context, c *Controller, view *twin.View, g *twin.GPU) {
 	ours, theirs, overlaps := g.Overlap()
 	if !overlaps {
 		delete(o, g.PCI)
 		return
 	}
-	// Not the resource version: each write to a status is one more.
+	// The key leaves out the resource version, which changes with each write to a status.
 	both := fmt.Sprint(ours.UID, ours.AllocatedAt, theirs.UID, theirs.AllocatedAt)
 	if o[g.PCI] == both {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// domainsView is what a decision about the exclusive domains of a node rests on.
+// domainsView has the objects that a decision about the exclusive domains of a node is based on.
 type domainsView struct {
 	// cluster has the slices of the node, and at least all claims with its devices.
 	cluster *cluster.Cluster
@@ -30,7 +30,7 @@ type domainsView struct {
 // reservation is the answer to a claim whose pod waits for its domains.
 type reservation struct {
 	claim *cluster.Claim
-	// kind and true are the condition's type and status.
+	// kind and isTrue are the condition's type and status.
 	kind    string
 	isTrue  bool
 	reason  rule.Code
@@ -47,11 +47,13 @@ type contender struct {
 	kept []string
 }
 
-// reserve returns the answers to all claims of the node that have none yet. In the order in which the claims were allocated, a claim's domains
-// are reserved unless another tenant has one of them: by a claim that needs no answer or has it, or by what the plugin says of
-// devices that are not clean yet, in their taint.
+// reserve returns the answers to all claims of the node that have none yet. It takes the claims in the order of their
+// allocation, and reserves a claim's domains unless another tenant has one of them. A tenant has a domain by a claim whose
+// domains are reserved, or that needs no answer. The tenant also has it while a device's taint says so, by which the plugin
+// marks devices that are not clean yet.
 //
-// The promise that a domain has one tenant does not rest on it: the plugin refuses another tenant's claim when it prepares it.
+// The promise that a domain has one tenant does not depend on reserve: the plugin refuses another tenant's claim when it
+// prepares it.
 func (v *domainsView) reserve() []reservation {
 	var holders, waiting []contender
 	for _, c := range v.contenders() {
@@ -60,7 +62,7 @@ func (v *domainsView) reserve() []reservation {
 			waiting = append(waiting, c)
 		case refusedDomains: // the scheduler takes the allocation back
 		default:
-			if !c.isStage { // a stage's device is still the last tenant's, which its taint says
+			if !c.isStage { // the taint of a stage's device says that the last tenant still has it
 				holders = append(holders, c)
 			}
 		}
@@ -103,7 +105,7 @@ func (v *domainsView) contenders() []contender {
 	return all
 }
 
-// add adds the domains of a device. One that is not published may be in any of them.
+// add adds the domains of a device. A device that is not published may be in any domain, so it counts as the whole node.
 func (c *contender) add(d *cluster.Device) {
 	if d == nil || d.Details == nil {
 		c.domains = append(c.domains, string(isolation.NodeDomain))
@@ -184,7 +186,8 @@ func answerTo(c *cluster.Claim) int {
 	return unanswered
 }
 
-// isSaid reports whether the claim has a condition already: that it has no tenant is said once.
+// isSaid reports whether the claim already has the condition. An answer that leaves the claim waiting, such as an unknown
+// tenant, is therefore written once.
 func isSaid(r *reservation) bool {
 	for _, s := range r.claim.Statuses {
 		for _, cond := range s.Object.Conditions {

@@ -20,8 +20,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/kube"
 )
 
-// domainsManager is the field manager of the conditions of exclusive domains. They need one of their own: what is applied for shared GPUs
-// replaces what the same manager applied before.
+// domainsManager is the field manager of the conditions of exclusive domains. It is not the manager of the conditions of shared
+// GPUs: each apply of a manager replaces what this manager applied before.
 const domainsManager = Name + "-domains"
 
 // reservations answers the claims whose pods wait for exclusive domains. The conditions in their status are all its state.
@@ -102,8 +102,8 @@ func (r *reservations) list(ctx context.Context) ([]resourceapi.ResourceClaim, m
 	return claims.Items, known.Data, nil
 }
 
-// view returns what the decision about a node needs. The slices are those of the cache: another tenant's claim is in the list of claims
-// before a slice can show it.
+// view returns what the decision about a node needs. The slices may come from the cache: another tenant's claim is in the list
+// of claims before a slice can show it.
 func (r *reservations) view(node string, claims []resourceapi.ResourceClaim, tenants map[string]string) *domainsView {
 	v := &domainsView{cluster: &cluster.Cluster{}, node: node, tenants: tenants}
 	if s := r.controller.config.Sanitizers; s != nil {
@@ -118,7 +118,8 @@ func (r *reservations) view(node string, claims []resourceapi.ResourceClaim, ten
 	return v
 }
 
-// hasDeviceOn reports whether a claim is given a device of ours of a node. It decodes nothing: most claims are of other nodes.
+// hasDeviceOn reports whether kata-vfio's devices of a node are allocated to a claim. It does not decode the claim, because
+// most claims are of other nodes.
 func hasDeviceOn(o *resourceapi.ResourceClaim, node string) bool {
 	return o.Status.Allocation != nil && slices.ContainsFunc(o.Status.Allocation.Devices.Results, func(d resourceapi.DeviceRequestAllocationResult) bool {
 		return d.Driver == v1alpha1.DriverName && cluster.ID{Pool: d.Pool}.Node() == node
@@ -149,7 +150,8 @@ func (r *reservations) write(ctx context.Context, a *reservation) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, writeLimit, errors.New("no answer in time"))
 	defer cancel()
 	o := a.claim.Object
-	// Not before the allocation, whatever the clocks of two machines say: a condition that is older is another allocation's.
+	// The time is never before the allocation, whatever the clocks of the two machines say: an older condition counts as that
+	// of a former allocation.
 	at := metav1.NewTime(r.controller.config.Now())
 	if at.Before(allocatedAt(o)) {
 		at = *allocatedAt(o)

@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
-// firstSeen remembers when this process first saw each rule as it is, by its own clock: later than the API server had it,
-// and no other machine's clock enters. It is safe for concurrent use.
+// firstSeen remembers when this process first saw the present state of each rule, by its own clock. This is later than the API
+// server had the state, and depends on no other machine's clock. It is safe for concurrent use.
 type firstSeen struct {
 	mu sync.Mutex
 	of map[seenKey]twin.Millis
@@ -22,7 +22,8 @@ type seenKey struct {
 	generation int64
 }
 
-// since returns when the rule was first seen as it is, and remembers now for one that was not.
+// since returns when this process first saw the present state of the rule. If it sees this state for the first time, that is
+// now.
 func (c *Controller) since(r *resourceapi.DeviceTaintRule) twin.Millis {
 	c.seen.mu.Lock()
 	defer c.seen.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
 )
 
-// stages runs the sanitizing stages. All of them are one decision: maxParallel is the cluster's.
+// stages runs the sanitizing stages. One decision covers all of them, because maxParallel is a limit for the whole cluster.
 type stages struct {
 	controller *Controller
 	queue      workqueue.TypedRateLimitingInterface[string]
-	// memory is that of the one goroutine that decides.
+	// memory is used only by the one goroutine that decides.
 	memory stage.Memory
 }
 
@@ -29,8 +29,8 @@ func newStages(c *Controller) *stages {
 	return &stages{controller: c, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// settling is how long a change waits for others: the caches show the claim and the pod of a new stage one after the other, and
-// in between it looks incomplete.
+// settling is how long a decision waits after a change, so that it covers further changes. The caches show the claim and the
+// pod of a new stage one after the other, and in between the stage looks incomplete.
 const settling = 200 * time.Millisecond
 
 // wake asks for a decision.
@@ -53,8 +53,8 @@ func (s *stages) run(ctx context.Context) {
 	}
 }
 
-// round decides by the caches and then, about the nodes on which there is something to do, by what the API server has now. It
-// reports whether all was done.
+// round decides by the caches. If there is something to do, it lists the objects of the nodes concerned from the API server,
+// and decides again. It reports whether all was done.
 func (s *stages) round(ctx context.Context) bool {
 	decision := stage.Decide(s.view(&listing{}), &s.memory, s.now())
 	if len(decision.Unsure) > 0 {
@@ -73,7 +73,7 @@ func (s *stages) round(ctx context.Context) bool {
 	for _, a := range decision.Actions {
 		done = s.execute(ctx, a) && done
 	}
-	// What the caches did not show before is decided once more.
+	// Nodes that only the list showed to have something to do were not listed. Another round lists them.
 	return done && len(decision.Unsure) == 0
 }
 
@@ -122,7 +122,7 @@ func (s *stages) create(ctx context.Context, a *stage.Create) error {
 	return nil
 }
 
-// delete deletes a stage's pod and claim, as they were decided on.
+// delete deletes a stage's pod and claim, unless they have changed since the decision.
 func (s *stages) delete(ctx context.Context, a *stage.Delete) error {
 	client, namespace := s.controller.config.Client, s.controller.config.Sanitizers.Namespace
 	pod, claim := a.Objects()
@@ -144,7 +144,7 @@ func deleteOptions(p *stage.Preconditions) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion}}
 }
 
-// report logs and counts what became of an action.
+// report logs and counts the result of an action.
 func (s *stages) report(ctx context.Context, a stage.Action, err error) {
 	metrics, log := s.controller.config.Metrics, s.controller.config.Log
 	name, about := describeStage(a)

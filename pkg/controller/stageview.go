@@ -17,7 +17,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller/stage"
 )
 
-// listing is what was listed of stages, from no cache. The zero value is nothing.
+// listing has the objects of stages that were listed from the API server. The zero value has none.
 type listing struct {
 	pods   []*corev1.Pod
 	claims []*resourceapi.ResourceClaim
@@ -25,8 +25,8 @@ type listing struct {
 	slices map[string][]*resourceapi.ResourceSlice
 }
 
-// list lists the pods and claims of stages, and then the slices of some nodes: without a resource version the answers are
-// consistent. The order matters to [stage.View]. It ends after listLimit.
+// list lists the pods and claims of stages, and then the slices of some nodes. Without a resource version the answers are
+// consistent. [stage.View] requires this order. list gives up after listLimit.
 func (s *stages) list(ctx context.Context, nodes []string) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, errors.New("no answer in time"))
 	defer cancel()
@@ -65,7 +65,7 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// view returns what a decision about stages needs: what was listed, and the rest from the caches.
+// view returns what a decision about stages needs: the listed objects, and the rest from the caches.
 func (s *stages) view(l *listing) *stage.View {
 	v := &stage.View{Sanitizers: s.controller.config.Sanitizers, Cluster: &cluster.Cluster{}, Fresh: map[string]bool{}}
 	pods, own := l.pods, l.claims
@@ -104,7 +104,7 @@ func (s *stages) nodes(l *listing, pods []*corev1.Pod, claims []*resourceapi.Res
 	return nodes
 }
 
-// addNode adds a node's slices, and the claims of others that have devices of it.
+// addNode adds a node's slices, and the claims that have devices of the node and are not of stages.
 func (s *stages) addNode(v *stage.View, l *listing, node string) {
 	slices, listed := l.slices[node]
 	if listed {
@@ -128,7 +128,7 @@ type stageCollector struct {
 
 func newStageCollector(s *stages) *stageCollector {
 	for _, p := range s.controller.config.Sanitizers.Profiles {
-		s.controller.config.Metrics.stageTime.WithLabelValues(p.Name) // rates need the 0 before the first
+		s.controller.config.Metrics.stageTime.WithLabelValues(p.Name) // a rate needs a sample of 0 before the first stage
 	}
 	return &stageCollector{
 		stages:  s,

@@ -14,10 +14,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
-// byScope is the index of objects by what a decision about one node selects them by: see [twin.Scope].
+// byScope is the name of the index of objects by [twin.Scope]. A decision about one node selects objects by it.
 const byScope = "scope"
 
-// byStage is the same of a decision about stages: see [stage.Scope].
+// byStage is the name of the index of objects by [stage.Scope]. A decision about stages selects objects by it.
 const byStage = "stage"
 
 // A store has the objects that the controller decides on, indexed by scope: those of the informers, or those of one list.
@@ -48,7 +48,7 @@ func (c *Config) indexers() cache.Indexers {
 	return all
 }
 
-// stageIndex is the index of slices and claims by what a decision about stages selects them by: see [stage.Scope].
+// stageIndex returns the keys of a slice or claim in the index byStage.
 func (c *Config) stageIndex(object any) ([]string, error) {
 	switch o := object.(type) {
 	case *resourceapi.ResourceSlice:
@@ -107,7 +107,7 @@ func (s *store) nodes() []string {
 	return slices.Compact(all)
 }
 
-// on returns a view of the objects that a decision about a node needs. What it costs does not grow with the cluster.
+// on returns a view of the objects that a decision about a node needs. Its cost does not grow with the cluster.
 func (s *store) on(c *Controller, node string) *twin.View {
 	v := c.empty()
 	var published []*resourceapi.ResourceSlice
@@ -154,7 +154,7 @@ func indexed[T runtime.Object](i cache.Indexer, index string, keys ...string) []
 	for _, key := range keys {
 		objects, err := i.ByIndex(index, key)
 		if err != nil {
-			continue // only without the index, which each store has
+			continue // only if the index is missing, and each store has it
 		}
 		for _, o := range objects {
 			t, ok := o.(T)

@@ -12,17 +12,18 @@ import (
 
 // Keys of [v1alpha1.TenantsConfigMap], beside [v1alpha1.TenantKey] for each namespace. The chart's admission policy reads the first two.
 const (
-	// tenantLabelKey has the name of the label that joins namespaces. It is missing if each namespace is a tenant by itself.
+	// tenantLabelKey is the key of the name of the label that joins namespaces. It is missing if each namespace is a tenant by
+	// itself.
 	tenantLabelKey = "tenantLabel"
-	// identityPrefix, before a namespace's name, has the identity of the namespace that the ID was chosen for: its UID and, after a
-	// space, the label's value. A namespace of the same name that is younger, or that has another value, is another tenant.
+	// identityPrefix and a namespace's name form the key of the namespace's identity when the ID was chosen: its UID and, after
+	// a space, the label's value. A namespace of the same name that has another UID or value is another tenant.
 	identityPrefix = "identity."
-	// labelPrefix, before a value of the label, has the ID of the tenant with this value.
+	// labelPrefix and a value of the label form the key of the ID of the tenant with this value.
 	labelPrefix = "label."
 )
 
-// What the API server stores of one ConfigMap: MaxSecretSize of k8s.io/api/core/v1 limits its values, and --max-request-bytes of
-// etcd (1.5 MiB by default) all of it. What is here leaves 100 KiB for the metadata.
+// Limits of the size of one ConfigMap, in bytes. MaxSecretSize of k8s.io/api/core/v1 limits its values, and --max-request-bytes
+// of etcd (1.5 MiB by default) the whole object. These constants leave more than 100 KiB for the metadata.
 const (
 	valuesRoom = 1 << 20
 	storedRoom = 1400 << 10
@@ -33,7 +34,7 @@ const (
 // tenantNamespace is what a decision about tenants needs of a namespace.
 type tenantNamespace struct {
 	name, uid string
-	// value is that of the tenancy's label; "" for a namespace that is a tenant by itself.
+	// value is the value of the tenancy's label; "" for a namespace that is a tenant by itself.
 	value string
 }
 
@@ -57,12 +58,12 @@ func labelHolder(value string) string { return "label value " + value }
 
 // tenancy decides about the IDs of tenants.
 type tenancy struct {
-	// label joins namespaces to one tenant; "" if each is one by itself.
+	// label is the label that joins namespaces to one tenant; "" if each namespace is a tenant by itself.
 	label string
 	newID func() string
 }
 
-// tenantsDecision is what the ConfigMap is to have.
+// tenantsDecision has the entries that the ConfigMap is to have.
 type tenantsDecision struct {
 	data map[string]string
 	// replaced are the namespaces and label values whose entries could not be believed, and got a new ID.
@@ -71,9 +72,9 @@ type tenantsDecision struct {
 	left []string
 }
 
-// decide decides which IDs the namespaces have after the present data of the ConfigMap. A tenant keeps its ID as long as it has a
-// namespace. What can't be believed is replaced: an entry that is not an ID, one that two tenants share, so that it is either's, and one
-// that does not say for which namespace it was chosen.
+// decide decides which IDs the namespaces are to have, from the present data of the ConfigMap. A tenant keeps its ID as long as
+// it has a namespace. decide replaces what it can't trust: an entry that is not an ID, an ID that two tenants share, and an
+// entry that does not say for which namespace it was chosen.
 func (t *tenancy) decide(all []tenantNamespace, present map[string]string) *tenantsDecision {
 	d := &decidesTenants{tenancy: t, present: present, holders: holders(present), chosen: map[string]string{}, result: &tenantsDecision{data: map[string]string{}}}
 	if t.label != "" {
@@ -87,8 +88,8 @@ func (t *tenancy) decide(all []tenantNamespace, present map[string]string) *tena
 	return d.result
 }
 
-// holders returns, by ID, the tenants that have it according to the data. The IDs of tenants that are gone count: nobody gets them again while
-// they are there.
+// holders returns, by ID, the tenants that have the ID according to the data. IDs of tenants that are gone count, so that no
+// other tenant gets them while they are in the data.
 func holders(present map[string]string) map[string][]string {
 	holders := map[string][]string{}
 	add := func(id, holder string) {
@@ -121,7 +122,7 @@ type decidesTenants struct {
 	result         *tenantsDecision
 }
 
-// inOrder returns the namespaces in the order in which they get room: first those that have it.
+// inOrder returns the namespaces in the order in which they get room: first those that already have an entry.
 func (d *decidesTenants) inOrder(all []tenantNamespace) []tenantNamespace {
 	return slices.SortedFunc(slices.Values(all), func(a, b tenantNamespace) int {
 		if known := d.isKnown(&a); known != d.isKnown(&b) {
@@ -161,8 +162,8 @@ func (d *decidesTenants) register(n *tenantNamespace) {
 	}
 }
 
-// isSuspect reports whether another entry of a namespace than before means that the one before could not be believed: it was chosen
-// for the namespace as it is now, or for nobody.
+// isSuspect reports whether a new ID of a namespace means that its former entry could not be trusted. That is the case if the
+// former entry was for the same namespace in its present state, or for no known one.
 func (d *decidesTenants) isSuspect(n *tenantNamespace) bool {
 	_, identified := d.present[identityPrefix+n.name]
 	return !identified || d.isKnown(n)
@@ -208,7 +209,7 @@ func (d *decidesTenants) put(key, value string) {
 	d.values, d.stored, d.result.data[key] = d.values+values, d.stored+stored, value
 }
 
-// size returns how much the API server counts of entries, and how much etcd does.
+// size returns the size of entries in bytes: as the API server counts the values, and as etcd counts all of it.
 func size(entries map[string]string) (values, stored int) {
 	for key, value := range entries {
 		values += len(value)

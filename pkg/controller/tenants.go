@@ -30,8 +30,8 @@ type Tenancy struct {
 	Reserve bool
 }
 
-// tenants keeps the ConfigMap with the IDs of tenants. The ConfigMap is all its state: a crash before or after a write changes
-// nothing but the time.
+// tenants keeps the ConfigMap with the IDs of tenants. It has no other state, so that a crash before or after a write only
+// costs time.
 type tenants struct {
 	controller *Controller
 	tenancy    tenancy
@@ -43,8 +43,8 @@ type tenants struct {
 // allTenants is the one item of the queue.
 const allTenants = "tenants"
 
-// recheck is how often the ConfigMap is read without a change of a namespace. Nobody else changes it but by hand, and a watch of it
-// would be one more right.
+// recheck is how often the ConfigMap is read if no namespace changes. Only people change it besides the controller, and
+// watching it would need one more right.
 const recheck = 30 * time.Second
 
 func newTenants(c *Controller) *tenants {
@@ -77,7 +77,7 @@ func (t *tenants) run(ctx context.Context) {
 	}
 }
 
-// round has the ConfigMap as the namespaces want it. It reports whether it is so.
+// round makes the ConfigMap match the namespaces, and reports whether it does.
 func (t *tenants) round(ctx context.Context) bool {
 	limited, cancel := context.WithTimeoutCause(ctx, listLimit, errors.New("no answer in time"))
 	defer cancel()
@@ -92,10 +92,11 @@ func (t *tenants) round(ctx context.Context) bool {
 	return err == nil && decision != nil
 }
 
-// try reads, decides and writes, and returns what it did last. The decision is nil if there is another to come.
+// try reads, decides and writes. It returns its last action. The decision is nil if try failed or has to be called again.
 //
-// The namespaces of a write are listed after the ConfigMap was read, from no cache: with a cache that is behind, a former leader
-// would give a namespace that was recreated meanwhile its former ID. The API server refuses the write if another one came between.
+// The namespaces of a write are listed from the API server after the ConfigMap was read. With a cache that is behind, a former
+// leader would give a namespace that was recreated meanwhile its former ID. The API server refuses the write if another write
+// came between.
 func (t *tenants) try(ctx context.Context) (d *tenantsDecision, action string, err error) {
 	present, err := t.client().Get(ctx, v1alpha1.TenantsConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -211,7 +212,7 @@ func (t *tenants) log(ctx context.Context, d *tenantsDecision) {
 	}
 }
 
-// tenantCollector collects what the last decision found. It is that of the replica that leads.
+// tenantCollector collects the results of the last decision. Only the replica that leads decides.
 type tenantCollector struct {
 	tenants                    *tenants
 	registered, left, replaced *prometheus.Desc
