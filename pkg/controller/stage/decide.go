@@ -14,10 +14,11 @@ import (
 type Decision struct {
 	// Actions are independent of each other.
 	Actions []Action
-	// Unsure are the nodes about which there is more to do, once it does not rest on a cache: list the pods and claims of
+	// Unsure are the nodes with more actions that must not be based on a cache. To get them, list the pods and claims of
 	// stages, then the slices of these nodes, and decide again.
 	Unsure []string
-	// RequeueAfter is when time alone changes the decision; zero: only a change in the cluster does.
+	// RequeueAfter is the time after which the decision changes even if the cluster does not; zero if only a change in the
+	// cluster changes it.
 	RequeueAfter Millis
 }
 
@@ -25,7 +26,8 @@ type Decision struct {
 // which Decide goes on.
 type Action interface{ Node() string }
 
-// Create creates the claim of a device's stage, and then its pod. That one exists is an error: another controller was faster.
+// Create creates the claim of a device's stage, and then its pod. It is an error if one of them exists: another controller was
+// faster.
 type Create struct{ Waiting }
 
 // Node returns the device's node.
@@ -68,7 +70,7 @@ type Preconditions struct {
 	ResourceVersion string
 }
 
-// Objects returns what to delete: the pod, and the claim, unless it is deleted already.
+// Objects returns the pod and the claim to delete. Each is nil if it does not exist or is being deleted already.
 func (d Delete) Objects() (pod, claim *Preconditions) {
 	if p := d.Pod; p != nil && p.Object.DeletionTimestamp == nil {
 		pod = &Preconditions{p.Object.Name, p.Object.UID, p.Object.ResourceVersion}
@@ -79,7 +81,7 @@ func (d Delete) Objects() (pod, claim *Preconditions) {
 	return pod, claim
 }
 
-// decider is one decision.
+// decider has what one decision is based on.
 type decider struct {
 	view    *View
 	memory  *Memory
@@ -101,7 +103,7 @@ func Decide(v *View, m *Memory, now Millis) Decision {
 			continue
 		}
 		if c, ok := a.(Create); ok {
-			// Already here, so that a device whose stage can't be created goes to the end of the line, too.
+			// Record the turn now, so that a device whose stage can't be created goes to the end of the line, too.
 			m.hadTurn(c.ID, now)
 		}
 		decision.Actions = append(decision.Actions, a)
@@ -156,7 +158,8 @@ func (d *decider) over(s *Stage) Reason {
 	return ""
 }
 
-// ended returns why a stage whose pod ended is to be deleted. Until the plugin decided, it reads the result from the pod.
+// ended returns why a stage whose pod ended is to be deleted. The pod stays until the plugin has decided, because the plugin
+// reads the result from it.
 func (d *decider) ended(s *Stage) Reason {
 	if device := d.published(s.Device); device != nil && isDecided(device) {
 		return Decided
@@ -167,8 +170,8 @@ func (d *decider) ended(s *Stage) Reason {
 	return ""
 }
 
-// isNeedless reports whether a stage that has not begun would never do: Prepare refuses it, or the scheduler has no device
-// for it. A device that is not published may come back, such as while its plugin is away.
+// isNeedless reports whether a stage that has not started can never do so: Prepare refuses it, or the scheduler has no device
+// for it. A device that is not published may come back, for example if its plugin is only away for a while.
 func (d *decider) isNeedless(s *Stage) bool {
 	device := d.published(s.Device)
 	if device == nil {
@@ -178,11 +181,11 @@ func (d *decider) isNeedless(s *Stage) bool {
 		profile, waits := waitsOnly(device)
 		return !waits || profile != s.Profile || !d.isCurrent(s) || !d.claims.isFree(device, s.Claim)
 	}
-	// Once a container has started, the sanitizer may be writing to the device, and is left to end.
+	// Once a container has started, the sanitizer may be writing to the device, so the stage runs to its end.
 	return isDecided(device) && !s.hasStarted()
 }
 
-// isCurrent reports whether the pod runs what its profile says: the plugin believes nothing else.
+// isCurrent reports whether the pod runs what its profile says. The plugin trusts the result of no other pod.
 func (d *decider) isCurrent(s *Stage) bool {
 	profile, ok := d.view.Sanitizers.Profile(s.Profile)
 	return ok && slices.ContainsFunc(s.Pod.Object.Spec.Containers, func(c corev1.Container) bool {

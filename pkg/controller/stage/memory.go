@@ -2,7 +2,8 @@ package stage
 
 import "github.com/kata-vfio/kata-vfio/pkg/cluster"
 
-// forgetAfter is how long something that no view has is remembered. A view of stale caches must not forget what it lacks.
+// forgetAfter is how long the memory keeps a fact that no view shows any more. It is long, because a view of stale caches may
+// lack an object that exists.
 const forgetAfter Millis = 60 * 60 * 1000
 
 // Memory is what a controller remembers between decisions: since when something is as it is, by its own clock. A new
@@ -17,7 +18,7 @@ type Memory struct {
 // fact is something that was seen.
 type fact struct{ since, last Millis }
 
-// since returns when key was first seen. The first call is when.
+// since returns when key was first seen, which is the time of the first call for the key.
 func (m *Memory) since(key string, now Millis) Millis {
 	return seen(&m.facts, key, now)
 }
@@ -27,7 +28,7 @@ func (m *Memory) turn(id cluster.ID, now Millis) Millis {
 	return seen(&m.turns, id, now)
 }
 
-// hadTurn puts the device at the end of the line, behind those that are seen first at the same time.
+// hadTurn puts the device at the end of the line, also behind devices that are first seen at the same time.
 func (m *Memory) hadTurn(id cluster.ID, now Millis) {
 	seen(&m.turns, id, now)
 	m.turns[id].since = now + 1
@@ -55,8 +56,8 @@ const (
 // pause is the time in which no stage of a profile is created.
 type pause struct{ until, length Millis }
 
-// Created remembers what became of an action [Create]. After a failure the profile pauses, twice as long each time: what is
-// left of the attempt is deleted at once, and the next attempt would follow without end.
+// Created records whether an action [Create] succeeded. After a failure the profile pauses, twice as long each time: the
+// remains of the attempt are deleted at once, and without a pause the next attempts would follow without end.
 func (m *Memory) Created(profile string, ok bool, now Millis) {
 	if ok {
 		delete(m.pauses, profile)

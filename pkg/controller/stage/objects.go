@@ -31,8 +31,9 @@ func Check(s *v1alpha1.Sanitizers) error {
 	return nil
 }
 
-// Claim returns the claim of a device's stage: of this device and no other, although it has the taint. In an exclusive domain that its
-// last tenant still has, the device has the tenant's taint, too: the stage is not a tenant.
+// Claim returns the claim of a device's stage. It selects this device only, and tolerates the taint of a waiting device. It
+// also tolerates the taint of a tenant, which the device has in an exclusive domain that its last tenant still has: the stage
+// is not a tenant.
 func Claim(s *v1alpha1.Sanitizers, w *Waiting) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: objectMeta(s, w),
@@ -92,7 +93,7 @@ func Pod(s *v1alpha1.Sanitizers, w *Waiting) (*corev1.Pod, error) {
 			ResourceClaims:  []corev1.PodResourceClaim{{Name: request, ResourceClaimName: &meta.Name}},
 			Containers: []corev1.Container{{
 				Name: container, Image: profile.Image, Command: profile.Command, Args: profile.Args, Resources: resources,
-				// A crash has no result: its last output then says why.
+				// After a crash there is no result. The last output of the container then says why.
 				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 				SecurityContext:          containerSecurity(&profile),
 			}},
@@ -100,7 +101,7 @@ func Pod(s *v1alpha1.Sanitizers, w *Waiting) (*corev1.Pod, error) {
 	}, nil
 }
 
-// resources returns those of the profile with the device.
+// resources returns the resources of the profile, and adds the claim of the device.
 func resources(p *v1alpha1.Sanitizer) (corev1.ResourceRequirements, error) {
 	var r corev1.ResourceRequirements
 	if len(p.Resources) > 0 {

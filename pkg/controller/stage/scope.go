@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// A Scope is what an object concerns. A decision needs the slices of [WaitingScope], the claims and pods of the stages' namespace,
-// and all objects of the nodes of these: what it costs does not grow with the cluster.
+// A Scope says what an object concerns. A decision needs the slices of [WaitingScope], the claims and pods of the stages'
+// namespace, and all objects of the nodes that these concern, so that its cost does not grow with the cluster.
 type Scope string
 
 const (
@@ -20,10 +20,10 @@ const (
 	OwnScope Scope = "stages"
 )
 
-// NodeScope is the scope of what is on a node.
+// NodeScope returns the scope of the objects that concern a node.
 func NodeScope(node string) Scope { return Scope("node/" + node) }
 
-// SliceScopes returns the scopes of a slice; none for that of another driver.
+// SliceScopes returns the scopes of a slice, or none if it is of another driver or of no node.
 func SliceScopes(s *resourceapi.ResourceSlice) []Scope {
 	if s.Spec.Driver != v1alpha1.DriverName || s.Spec.NodeName == nil {
 		return nil
@@ -39,7 +39,8 @@ func waits(d resourceapi.Device) bool {
 	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintSanitizing })
 }
 
-// ClaimScopes returns the scopes of a claim: the nodes of the devices of ours that it has to itself.
+// ClaimScopes returns the scopes of a claim: [OwnScope] for a claim of a stage, and those of the nodes on which the claim has
+// kata-vfio's devices to itself.
 func ClaimScopes(c *cluster.Claim, s *v1alpha1.Sanitizers) []Scope {
 	var scopes []Scope
 	if c.Object.Namespace == s.Namespace {

@@ -1,9 +1,9 @@
-// Package stage decides which sanitizing stages run: a device that waits for its stage gets a claim and a pod, and a stage
-// that ended, or that is not needed, loses them. Only the plugin of the device's node decides what a stage's result means, and
-// Prepare's gate holds whatever this package decides: without it, devices wait.
+// Package stage decides which sanitizing stages run: a device that waits for its stage gets a claim and a pod, and a stage that
+// ended, or that is not needed, loses them. Only the plugin of the device's node decides what a stage's result means. Prepare's
+// gate does not rely on this package: if the package decides nothing, devices wait.
 //
-// A stage's name depends on its device alone, and pod and claim have this name. So the API server refuses a second stage of
-// a device, whichever controller creates it.
+// A stage's name depends on its device alone, and pod and claim have this name. So the API server refuses a second stage of a
+// device, whichever controller creates it.
 package stage
 
 import (
@@ -24,13 +24,13 @@ type Millis int64
 const (
 	// PendingLimit is how long a pod may wait for a node before another device has its turn.
 	PendingLimit Millis = 10 * 60 * 1000
-	// LostLimit is how much longer than its time limit a pod on a node may take before it is deleted: the kubelet does not
-	// answer.
+	// LostLimit is how much longer than its time limit a pod on a node may take before it is deleted, because the kubelet does
+	// not answer.
 	LostLimit Millis = 15 * 60 * 1000
 	// DecideLimit is how long the pod of an ended stage stays for the plugin, which reads the result from it.
 	DecideLimit Millis = 10 * 60 * 1000
-	// StuckLimit is how long a deleted pod counts as a running stage. One that stays longer is on a node that is down, and must
-	// not keep stages from other nodes.
+	// StuckLimit is how long a deleted pod counts as a running stage. A pod that stays longer is on a node that is down, and
+	// must not prevent stages on other nodes.
 	StuckLimit Millis = 10 * 60 * 1000
 )
 
@@ -78,7 +78,7 @@ func (v *View) isStage(o metav1.Object) bool {
 	return o.GetNamespace() == v.Sanitizers.Namespace && o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController
 }
 
-// at returns the stage of an object's name, which it adds.
+// at returns the stage with an object's name, and adds it if it is missing.
 func at(all map[string]*Stage, o metav1.Object) *Stage {
 	s := all[o.GetName()]
 	if s == nil {
@@ -140,7 +140,7 @@ func (s *Stage) took() (Millis, bool) {
 	for i := range s.Pod.Object.Status.ContainerStatuses {
 		c := &s.Pod.Object.Status.ContainerStatuses[i]
 		if end := c.State.Terminated; c.Name == container && end != nil && !end.FinishedAt.IsZero() {
-			// The clocks of two machines may differ.
+			// The two times are by the clocks of different machines, so the difference may be negative.
 			return max(0, Millis(end.FinishedAt.UnixMilli()-s.Pod.Object.CreationTimestamp.UnixMilli())), true
 		}
 	}

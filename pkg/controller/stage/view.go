@@ -14,11 +14,11 @@ import (
 // View is what the API server has of devices that wait for their stage, and of stages. The objects are read only.
 type View struct {
 	Sanitizers *v1alpha1.Sanitizers
-	// Cluster has the slices of each node with a device that waits or has a stage, the claims that have devices of these nodes,
-	// and the pods and claims of the stages' namespace. More does no harm. See [SliceScopes] and [ClaimScopes].
+	// Cluster has at least the slices of each node with a device that waits or has a stage, the claims that have devices of
+	// these nodes, and the pods and claims of the stages' namespace. See [SliceScopes] and [ClaimScopes].
 	Cluster *cluster.Cluster
-	// Fresh has the nodes whose slices come from no cache. If it has any, the pods and claims of stages are from no cache
-	// either, and were listed before the slices: what a slice says of a device was written after its stage ended.
+	// Fresh has the nodes whose slices were listed, and do not come from a cache. If it has any, the pods and claims of stages
+	// were listed, too, before the slices: what a slice says of a device was then written after its stage ended.
 	Fresh map[string]bool
 }
 
@@ -32,7 +32,7 @@ type Waiting struct {
 // poolKey names a pool. A slice in another node's pool is not part of it.
 type poolKey struct{ node, name string }
 
-// pools returns the complete pools. Of one that is being written, devices may be missing.
+// pools returns the complete pools. It leaves out a pool that is being written, because its devices may be missing.
 func (v *View) pools() map[poolKey]*cluster.Pool {
 	all := map[poolKey]*cluster.Pool{}
 	for _, p := range v.Cluster.Pools() {
@@ -43,7 +43,8 @@ func (v *View) pools() map[poolKey]*cluster.Pool {
 	return all
 }
 
-// waiting returns the devices of the pools with the taint and no other that stages do not tolerate, in the order of their IDs.
+// waiting returns the devices of the pools that wait for a stage and have no taint that stages do not tolerate, in the order of
+// their IDs.
 func waiting(pools map[poolKey]*cluster.Pool) []Waiting {
 	var all []Waiting
 	for _, p := range pools {
@@ -57,8 +58,8 @@ func waiting(pools map[poolKey]*cluster.Pool) []Waiting {
 	return all
 }
 
-// waitsOnly returns the profile of a device that waits for its stage, and false if another taint keeps stages from it. That of an
-// exclusive domain keeps tenants from it.
+// waitsOnly returns the profile of a device that waits for its stage, and false if another taint keeps stages from it. The
+// taint of an exclusive domain does not: it keeps only tenants from the device.
 func waitsOnly(d *cluster.Device) (string, bool) {
 	profile, waits := "", false
 	for _, t := range d.Taints {
@@ -89,7 +90,7 @@ func (d *decider) published(id cluster.ID) *cluster.Device {
 	return newest
 }
 
-// isDecided reports whether the slice shows what the plugin made of the stage's result: the device is sanitized or in
+// isDecided reports whether the slice shows that the plugin has decided on the stage's result: the device is sanitized or in
 // quarantine.
 func isDecided(d *cluster.Device) bool {
 	return !hasTaint(d, v1alpha1.TaintSanitizing) || hasTaint(d, publish.TaintQuarantined)
@@ -102,8 +103,8 @@ type occupants struct {
 	withheld map[*cluster.Pool]map[*cluster.Device][]string
 }
 
-// isFree reports whether no claim but own has the device, a function of it, or what it shares with another, such as a PF
-// with its VFs.
+// isFree reports whether no claim other than own has the device, one of its functions, or a resource that the device shares
+// with others, such as a PF with its VFs.
 func (o *occupants) isFree(d *cluster.Device, own *cluster.Claim) bool {
 	if holder := o.cluster.Holder(d.ID); holder != nil {
 		return own != nil && holder.Object.UID == own.Object.UID
