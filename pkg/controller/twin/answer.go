@@ -7,12 +7,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// answers are what the claims of our device are answered.
+// answers has the answers to the claims of our device.
 type answers struct {
 	// refusals set conditions that keep a pod from the GPU; reservations hand it over.
 	refusals     []Action
 	reservations []Action
-	// wait is how long it takes until time alone changes an answer, zero if it doesn't.
+	// wait is the time after which an answer changes even if nothing else does; zero if none does.
 	wait Millis
 }
 

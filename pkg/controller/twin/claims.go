@@ -11,9 +11,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// addClaim adds a claim to the GPUs that it has to itself. One with adminAccess allocates nothing, so that a monitor, which has all GPUs
-// of the other driver, would keep each from VMs for ever. What its containers have open is seen by Prepare, which refuses the device and
-// names the process.
+// addClaim adds a claim to the GPUs that it has to itself. A request with adminAccess has no device to itself: otherwise a
+// monitor, which has access to all GPUs of the other driver, would keep each GPU from VMs forever. Prepare finds what the
+// monitor's containers have open: it refuses the device and names the process.
 func (b *builder) addClaim(c *cluster.Claim) {
 	for _, id := range c.Owned() {
 		switch {
@@ -25,7 +25,8 @@ func (b *builder) addClaim(c *cluster.Claim) {
 	}
 }
 
-// addOurClaim adds a claim of our device. Only a device of the pool of shared ones has conditions that wait for an answer.
+// addOurClaim adds a claim of our device. Only devices of the pool of shared devices have binding conditions, which wait for an
+// answer.
 func (b *builder) addOurClaim(listed *cluster.Claim, id cluster.ID) {
 	at, ok := ourPlace(id)
 	g := b.gpus[at]
@@ -55,11 +56,12 @@ func (b *builder) addTwinClaim(listed *cluster.Claim, id cluster.ID) {
 	b.unplaced[somewhere] = append(b.unplaced[somewhere], c)
 }
 
-// unplacedAt is where a claim has a device of a driver that is not published: on a node, or on any one for "".
+// unplacedAt says where a claim may have a device that is not published: on a node, or on any node if node is "". driver is the
+// device's DRA driver.
 type unplacedAt struct{ node, driver string }
 
-// addUnplaced adds the claims whose GPU is not known to each GPU that it may be. A cluster may have many of them without a node, so GPUs
-// share one list.
+// addUnplaced adds each claim whose GPU is not known to all GPUs that it may have. A cluster may have many such claims without
+// a node, so GPUs share one list.
 func (b *builder) addUnplaced() {
 	for where, claims := range b.unplaced {
 		slices.SortFunc(claims, compareUIDs)
@@ -74,7 +76,7 @@ func (b *builder) addUnplaced() {
 
 func compareUIDs(a, b Claim) int { return cmp.Compare(a.UID, b.UID) }
 
-// union returns the claims of two lists that are sorted by UID. It may be one of the lists.
+// union returns the claims of two lists that are sorted by UID. The result may be one of the lists.
 func union(a, b []Claim) []Claim {
 	switch {
 	case len(a) == 0:

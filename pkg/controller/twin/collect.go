@@ -56,7 +56,8 @@ func (b *builder) places() []cluster.Place {
 	return slices.SortedFunc(maps.Keys(b.gpus), cluster.Place.Compare)
 }
 
-// located returns where a published device is, and false for one that is no PCI function. Of a pair it is the GPU's place.
+// located returns the place of a published device, and false if the device is no PCI function. The place of a pair is that of
+// its GPU.
 func located(d *cluster.Device) (cluster.Place, bool) {
 	if len(d.Places) == 0 {
 		return cluster.Place{}, false
@@ -75,7 +76,7 @@ func healthy(d *cluster.Device) bool {
 	})
 }
 
-// gpu returns the GPU at a place, which it adds. It returns nil on other nodes.
+// gpu returns the GPU at a place, and adds it if it is missing. It returns nil if the place is on a node that is not collected.
 func (b *builder) gpu(at cluster.Place) *GPU {
 	if !b.nodes[at.Node] {
 		return nil
@@ -121,7 +122,7 @@ func (b *builder) addPlaces(c *cluster.Claim) {
 	}
 }
 
-// addTwins adds the twins of all GPUs, and the driver that publishes them to GPUs that our slices don't have.
+// addTwins adds the twins of all GPUs. To GPUs that our slices don't have, it adds the driver that publishes them.
 func (b *builder) addTwins() {
 	for _, id := range slices.SortedFunc(maps.Keys(b.theirs), cluster.ID.Compare) {
 		at, ok := located(b.theirs[id])
@@ -136,8 +137,8 @@ func (b *builder) addTwins() {
 		}
 	}
 	for _, g := range b.gpus {
-		// Nothing about such a GPU names the other driver. With only one driver it is that one. With several, the first is
-		// a guess.
+		// No slice and no rule names the other driver of such a GPU. If only one driver is configured, it is that one. If
+		// several are, the first is a guess.
 		if g.SharedWith == "" && len(b.view.Drivers) > 0 {
 			g.SharedWith = b.view.Drivers[0]
 		}

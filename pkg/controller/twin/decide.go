@@ -9,8 +9,8 @@ import (
 
 // Decide returns what to do about a GPU. The caller decides after each change of it, and after RequeueAfter.
 //
-// Writes that only keep claims away, or refuse them, come first and need no fresh list: at worst they are undone later.
-// What hands the GPU over, a deletion or a reservation, comes once nothing of the former is left.
+// Writes that only keep claims away, or refuse them, come first and need no fresh list: at worst they are undone later. Writes
+// that hand the GPU over, which are deletions and reservations, come once none of the former are left.
 func Decide(g *GPU, now Millis) Decision {
 	claims := g.answers(now)
 	safe := append(g.missing(now), claims.refusals...)
@@ -62,8 +62,8 @@ func (g *GPU) obsolete() []Action {
 	return actions
 }
 
-// twinsFree reports whether new claims may have the twins. Without our slice, the plugin has left the node; that the
-// other driver publishes the GPU says that it is with it.
+// twinsFree reports whether new claims may have the twins. If the plugin publishes no slice for the GPU, it has left the node.
+// The GPU is then with the other driver if that driver publishes it.
 func (g *GPU) twinsFree() bool {
 	if len(g.OurClaims) > 0 {
 		return false

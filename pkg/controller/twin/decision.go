@@ -9,10 +9,11 @@ import (
 type Decision struct {
 	// Actions are to be executed in their order. After the first that fails, drop the rest and decide again.
 	Actions []Action
-	// NeedsFresh asks to list rules and claims and to decide again with Fresh: what remains must not rest on a cache.
-	// There are no actions then.
+	// NeedsFresh asks the caller to list rules and claims, and to decide again with Fresh: the remaining actions must not be
+	// based on a cache. Actions is empty then.
 	NeedsFresh bool
-	// RequeueAfter is when time alone changes the decision; zero: only a change of the GPU does.
+	// RequeueAfter is the time after which the decision changes even if the GPU does not; zero if only a change of the GPU
+	// changes it.
 	RequeueAfter Millis
 }
 
@@ -21,7 +22,7 @@ type Decision struct {
 // crash between two actions leaves a state from which Decide goes on.
 type Action interface{ action() }
 
-// CreateRule creates the rule of a device. That it exists is an error: the caller's cache is behind.
+// CreateRule creates the rule of a device. It is an error if the rule exists: the caller's cache is behind.
 type CreateRule struct {
 	Target cluster.ID
 	// TwinOf is the device of the other side, the annotation kata-vfio.dev/twin-of. Only its driver is known if the

@@ -86,8 +86,8 @@ type Rule struct {
 	Since Millis
 }
 
-// GPU is what the API server says of one physical GPU. The caller collects it for each GPU that our driver publishes
-// with the attribute sharedWith, that a rule of the controller names, or that an allocated claim of ours has.
+// GPU is what the API server says of one physical GPU. [View.GPUs] collects it for each GPU that our driver publishes with the
+// attribute sharedWith, that a rule of the controller names, or that an allocated claim of ours has.
 type GPU struct {
 	// PCI is "node/address".
 	PCI string
@@ -99,10 +99,10 @@ type GPU struct {
 	Twins []cluster.ID
 	// OurClaims are the claims that have our device, by UID.
 	OurClaims []Claim
-	// TwinClaims are the claims that have a twin, and those that have a device of the other driver on the node that
-	// isn't published now: it may be this GPU. A claim with adminAccess has nothing to itself, and is left out.
+	// TwinClaims are the claims that have a twin, and the claims that have a device of the other driver on the node that isn't
+	// published now, because it may be this GPU. A claim with adminAccess has nothing to itself, and is left out.
 	TwinClaims []Claim
-	// TwinHolders are those of TwinClaims that have a twin that is published: this GPU for certain.
+	// TwinHolders are the claims of TwinClaims that have a published twin, and so have this GPU for certain.
 	TwinHolders []Claim
 	// Rules are the controller's rules for our device and for twins, published or not.
 	Rules []Rule

@@ -2,9 +2,9 @@ package twin
 
 import "github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 
-// Overlap returns a claim that the GPU was reserved for and a claim that has a twin all the same. Both can only be if a scheduler
-// allocated the twin against its rule: kube-scheduler goes by rules, and a claim is reserved once no other can get a twin. It is false
-// for a claim whose device isn't published, and may be another GPU.
+// Overlap returns a claim that the GPU was reserved for, and a claim that has a twin nevertheless. Both can exist only if a
+// scheduler allocated the twin against its rule: kube-scheduler obeys rules, and a claim is reserved once no other claim can
+// get a twin. Claims with a device that isn't published do not count, because it may be another GPU.
 func (g *GPU) Overlap() (ours, theirs *Claim, overlaps bool) {
 	if len(g.TwinHolders) == 0 {
 		return nil, nil, false

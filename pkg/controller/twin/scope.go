@@ -10,8 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// A Scope is what an object concerns: a node, a pool of another driver, or every node. A decision about one node needs
-// the objects with the scopes of [Scopes], and no others.
+// A Scope says what an object concerns: a node, a pool of another driver, or every node. A decision about one node needs the
+// objects with the scopes of [Scopes], and no others.
 type Scope string
 
 // everyNode is the scope of a claim that may have a device of any node.
@@ -20,7 +20,7 @@ const everyNode Scope = "every"
 // nodePrefix begins the scope of one node.
 const nodePrefix = "node/"
 
-// NodeScope is the scope of what is known to be on a node, and of every node for "".
+// NodeScope returns the scope of an object that is known to be on a node, or the scope of every node for "".
 func NodeScope(name string) Scope {
 	if name == "" {
 		return everyNode
@@ -31,7 +31,7 @@ func NodeScope(name string) Scope {
 // Node returns the node of a scope of [NodeScope], and false for another scope and for every node.
 func (s Scope) Node() (string, bool) { return strings.CutPrefix(string(s), nodePrefix) }
 
-// poolScope is the scope of what names a device of another driver. Its slices say on which node it is.
+// poolScope returns the scope of an object that names a device of another driver. The device's slices say on which node it is.
 func poolScope(driver, pool string) Scope { return Scope("pool/" + driver + "/" + pool) }
 
 // Scopes returns the scopes of the claims and rules that concern a node with the slices.
@@ -58,7 +58,7 @@ func RuleScopes(r *resourceapi.DeviceTaintRule) []Scope {
 	return []Scope{poolScope(target.Driver, target.Pool)}
 }
 
-// ClaimScopes returns the scopes of the devices of ours and of the drivers that a claim has.
+// ClaimScopes returns the scopes of a claim, from its devices of kata-vfio and of the drivers.
 func ClaimScopes(c *cluster.Claim, drivers []string) []Scope {
 	var scopes []Scope
 	for _, id := range c.Owned() {

@@ -14,7 +14,8 @@ import (
 type View struct {
 	// Drivers are the DRA drivers that share GPUs with kata-vfio.
 	Drivers []string
-	// Cluster has the slices of kata-vfio and of Drivers, and all claims.
+	// Cluster has the slices of kata-vfio and of Drivers, and the claims: all of them, or at least those that concern the nodes
+	// to decide about (see [Scopes]).
 	Cluster *cluster.Cluster
 	// Rules are those with the controller's label.
 	Rules []*resourceapi.DeviceTaintRule
@@ -78,8 +79,8 @@ func (v *View) Nodes() []string {
 	return slices.Compact(nodes)
 }
 
-// RuleNodes returns the nodes that a rule concerns: that of its annotation, and that of the pool of our device which
-// it taints.
+// RuleNodes returns the nodes that a rule concerns: the node in its annotation, and the node in the name of the pool whose
+// device it taints.
 func RuleNodes(r *resourceapi.DeviceTaintRule) []string {
 	var nodes []string
 	if at, ok := cluster.ParsePlace(r.Annotations[v1alpha1.AnnotationTwinPCI]); ok {
