@@ -214,7 +214,7 @@ func (t *tree) answers(cmd *cobra.Command, j *judging, id string) (*report.Docum
 	if i < 0 {
 		return nil, command.Usagef("%s is a check of the cluster, not of a node: run `kata-vfio-audit cluster`", id)
 	}
-	if checks[i].Review == nil { // else it is about the findings of all others
+	if checks[i].Review == nil { // a check with a Review judges the findings of all others
 		checks = checks[i : i+1]
 	}
 	doc, err := t.judge(cmd.Context(), j, checks)

@@ -115,7 +115,7 @@ func (a *apiServer) connect() (client *kube.Client, host string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	config.WarningHandler = rest.NoWarnings{} // dry runs return some, and the findings have them
+	config.WarningHandler = rest.NoWarnings{} // dry runs return warnings, and the findings have them
 	client, err = kube.NewClient(config)
 	return client, config.Host, err
 }

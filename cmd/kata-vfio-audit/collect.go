@@ -225,7 +225,7 @@ func (r *recorded) look(ctx context.Context, t *tree, warnings io.Writer, ledger
 // addFacts adds facts that no file of the node has: the settings that PFs impose on their VFs, the addresses of interfaces,
 // the answers of containerd, and the owners of files.
 func addFacts(ctx context.Context, recorder *archive.Recorder, n *facts.Node) error {
-	// Stats are those of the files that the checks have asked for so far, so that this is the last step of the reading.
+	// Stats has the files that the checks have asked for so far, so this has to be the last step of the reading.
 	kept := map[string]any{facts.StatFile: n.Stats()}
 	if links, seen := n.Links(); seen.OK() {
 		kept[facts.LinksFile] = links

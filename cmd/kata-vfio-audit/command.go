@@ -223,7 +223,7 @@ func (t *tree) check(fs *sysfs.FS, warnings io.Writer) error {
 	return warn(warnings, t.root+" has no sys/kernel/iommu_groups: the kernel was built without IOMMU support, or the copy is incomplete; no device can be isolated")
 }
 
-// warn writes a warning; none for an empty one.
+// warn writes a warning, or nothing if the text is empty.
 func warn(warnings io.Writer, text string) error {
 	if text == "" {
 		return nil

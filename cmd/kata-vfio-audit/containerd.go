@@ -114,7 +114,7 @@ func askContainers(ctx context.Context, c *client.Client) ([]facts.Container, er
 	return all, nil
 }
 
-// askNamespace returns those in the namespace of ctx.
+// askNamespace returns the containers with a process in the namespace of ctx.
 func askNamespace(ctx context.Context, c *client.Client) ([]facts.Container, error) {
 	running, err := askProcesses(ctx, c)
 	if err != nil {

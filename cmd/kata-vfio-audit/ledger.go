@@ -77,7 +77,7 @@ type openedLedger struct {
 	witness string
 }
 
-// openLedger opens the ledger of the node, or of the archive that is of it.
+// openLedger opens the ledger of the node or, for an archive, the ledger in it.
 func (o *opened) openLedger() (*openedLedger, error) {
 	leftOut := ""
 	if o.manifest != nil {
@@ -133,8 +133,8 @@ func (l *openedLedger) history(ctx context.Context, o ledger.Options) (*facts.Hi
 	return h, s, l.failed(ctx, err)
 }
 
-// failed adds to the error of an unreadable ledger its place, or the evidence that it was deleted. A
-// ledger that can't be verified without a key counts as one that failed.
+// failed adds to the error of an unreadable ledger where the ledger is, or the evidence that it was deleted. A ledger that
+// can't be verified without a key counts as a ledger that failed its verification.
 func (l *openedLedger) failed(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ledger.ErrNone):

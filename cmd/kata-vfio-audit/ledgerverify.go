@@ -202,7 +202,7 @@ func ledgerProveCommand(h *book) *cobra.Command {
 				return err
 			}
 			p, err := prove(l.files)
-			// failed reads the ledger again to say whether it was deleted, so that it comes before the close.
+			// Call failed before the ledger is closed: it reads the ledger again to say whether the ledger was deleted.
 			if err := errors.Join(l.failed(cmd.Context(), err), l.closer.Close()); err != nil {
 				return failedLedger(err)
 			}
@@ -231,7 +231,7 @@ func readProof(stdin io.Reader, args []string, from string) (func(fs.FS) (*ledge
 		if err != nil {
 			return nil, err
 		}
-		// A claim's status has a checkpoint of each of its devices. Which of them is meant, the proof can't guess.
+		// A claim's status has a checkpoint for each of its devices, and the proof can't guess which one is meant.
 		if len(anchors) != 1 {
 			return nil, command.Usagef("--from %s: it has %d checkpoints, want one", from, len(anchors))
 		}

@@ -267,8 +267,8 @@ func (t *tree) judge(ctx context.Context, j *judging, checks []check.Check) (*re
 	return doc, nil
 }
 
-// planned returns the node as its plugin plans with it. If no plugin has recorded them, the flags say which failed
-// checks count; without --waivers, the node's own file does.
+// planned returns the node as its plugin uses it for plans. If no plugin has recorded which failed checks count, the flags
+// decide. Without --waivers, the node's own file of waivers applies.
 func (j *judging) planned(n *facts.Node, now time.Time) (plan.Node, []string) {
 	g, err := check.DefaultEnforcement(n, j.checks, now.Format(time.DateOnly))
 	g.Profile = j.wantedProfile
@@ -348,7 +348,8 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 // verdict returns the error that ends the program with the exit code of the findings; nil if there are none.
 func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.failAt); {
-	// It comes first whatever --fail-on says: a ledger that fails may hide what the other findings rest on.
+	// A failure of the ledger comes first, whatever --fail-on says: such a ledger may hide the facts that other findings are
+	// based on.
 	case slices.ContainsFunc(doc.Findings, isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
 	case len(failing) > 0:

@@ -93,7 +93,8 @@ func readRuleFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// notAsked returns a sentence for each file of rules that the collector of an archive had, and this audit has not.
+// notAsked returns a sentence for each file of rules that was used when the archive was collected, and that this audit does not
+// use.
 func notAsked(collected, asked []rule.File) []string {
 	var all []string
 	for i := range collected {

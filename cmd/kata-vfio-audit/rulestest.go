@@ -180,7 +180,7 @@ func worstStates(findings []finding.Finding) map[string]finding.State {
 	return states
 }
 
-// compareResults returns an error with the rules that have another result than they must have.
+// compareResults returns an error that names the rules whose result is not the expected one.
 func compareResults(findings []finding.Finding, want map[string]finding.State) error {
 	states := worstStates(findings)
 	var wrong []string

@@ -247,7 +247,8 @@ func (r *recorded) addRecords(b *output.Bundle, mask *output.Mask) error {
 	return b.AddJSON("status.json", v)
 }
 
-// unreadableRecords are the files of the journal that a masked bundle leaves out, and what crashes left of others.
+// unreadableRecords returns the files of the journal that a masked bundle leaves out: records that can't be read, and the
+// remains of writes that a crash interrupted.
 func (r *recorded) unreadableRecords(b *output.Bundle) map[string]bool {
 	dropped := map[string]bool{}
 	_, unreadable := r.records()

@@ -107,7 +107,8 @@ func readWaivers(file string) ([]byte, error) {
 	return content, nil
 }
 
-// loadWaivers reads and validates the file; none without a name. rules are the IDs that a waiver may be of.
+// loadWaivers reads and validates the file of waivers. It returns none if file is empty. rules are the IDs of the rules that a
+// waiver may name.
 func loadWaivers(file string, rules []string) ([]finding.Waiver, error) {
 	if file == "" {
 		return nil, nil

@@ -101,11 +101,12 @@ type options struct {
 	// chart is the version of the chart that runs this program.
 	chart                  string
 	chrootTools, enterNode bool
-	// entered: this is the program in the node that another one has started.
+	// entered is true in the program that another one has started in the node.
 	entered bool
-	// dryRun: apply shows the plan. detailed: an exit code of its own says that changes were made.
+	// dryRun makes apply show the plan only. detailed makes apply and revert end with an exit code of its own if changes were
+	// made.
 	dryRun, detailed bool
-	// summary: plan shows no diffs.
+	// summary makes plan show no diffs.
 	summary bool
 	// given is the blueprint from standard input.
 	given []byte

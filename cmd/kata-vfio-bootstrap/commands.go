@@ -48,7 +48,7 @@ func verifyCommand(o *options) *cobra.Command {
 	return cmd
 }
 
-// plan looks at the node and prints it.
+// plan inspects the node and prints the plan by show. If record is true, it also saves the result on the node.
 func (o *options) plan(cmd *cobra.Command, show func(*printer, *bootstrap.Plan), record bool) error {
 	e, err := o.open()
 	if err != nil {

@@ -37,7 +37,7 @@ type keeper struct {
 	now            func() time.Time
 	// said is the last report, so that each state is reported once.
 	said string
-	// applied: an apply succeeded, or was not needed.
+	// applied is true once an apply succeeded, or was not needed.
 	applied bool
 	fixed   fixes
 }
@@ -151,7 +151,7 @@ func (k *keeper) fixAndVerify(ctx context.Context, e *bootstrap.Engine) (*bootst
 	failed := k.fix(ctx, e, b, text)
 	k.applied = k.applied || failed == nil
 	k.backOff(p)
-	// The result is what is left, and not what was to do before the fix.
+	// Plan again: the result is what is left to do after the fix, and not what was to do before it.
 	p, err = e.Plan(ctx, b)
 	return p, errors.Join(failed, err)
 }

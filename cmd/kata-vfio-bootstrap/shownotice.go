@@ -8,7 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// notice says first how far bootstrap goes on a system that keeps none of its files.
+// notice prints first what bootstrap can do on a system that keeps none of its files.
 func notice(out *printer, p *bootstrap.Plan) {
 	if p.Notice != "" {
 		out.head(output.Yellow, strings.Join(out.wrap("! "+p.Notice, 2), "\n  ")+"\n")

@@ -15,7 +15,7 @@ type announced struct {
 	working *output.Progress
 }
 
-// announce has an engine's tools announced on w, except for programs that read the result.
+// announce makes an engine print on w which tool it runs, unless the output is for programs.
 func (o *options) announce(e *bootstrap.Engine, w io.Writer) {
 	if e.Tools != nil && o.format != "json" && o.format != "yaml" {
 		e.Tools = announced{e.Tools, output.NewSteps(w)}

@@ -1,5 +1,6 @@
-// Command kata-vfio-controller keeps GPUs that kata-vfio shares with another DRA driver from two consumers, runs the
-// sanitizing stages of devices between two tenants, and registers the tenants of exclusive domains.
+// Command kata-vfio-controller prevents that a GPU that kata-vfio shares with another DRA driver gets two consumers. It also
+// runs the sanitizing stages of devices between two tenants, registers the tenants of exclusive domains, publishes
+// DeviceClasses for tenants, and counts GPUs for KAI.
 package main
 
 import "github.com/kata-vfio/kata-vfio/pkg/cli/command"

@@ -12,7 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/fabric/manager"
 )
 
-// partitions lists the partitions. No count of the library is used before it is compared with the room there is.
+// partitions lists the partitions. It compares each count of the library with the size of the library's arrays before it uses
+// the count.
 func (l *library) partitions() manager.Answer {
 	var got C.struct_partitions
 	const function = "fmGetSupportedFabricPartitions"
@@ -91,7 +92,7 @@ func (l *library) unsupported() manager.Answer {
 	return answer
 }
 
-// impossible is the answer for what a library of this version can't say.
+// impossible returns the answer if the library returned a count that its own arrays have no room for.
 func impossible(function, format string, args ...any) manager.Answer {
 	return manager.Answer{
 		Function: function,

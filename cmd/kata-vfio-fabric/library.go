@@ -39,8 +39,8 @@ type library struct {
 	handle    unsafe.Pointer
 }
 
-// session connects, makes the call, and disconnects. The answer is that of the call: after it, an error of the end
-// changes nothing.
+// session connects, makes the call, and disconnects. The answer is that of the call. An error when it disconnects does not
+// change the answer.
 func (l *library) session(r *manager.Request) manager.Answer {
 	if code := C.library_init(&l.functions); code != 0 {
 		return refused("fmLibInit", code)
@@ -62,7 +62,7 @@ func refused(function string, code C.int) manager.Answer {
 
 func (l *library) connect(r *manager.Request) C.int {
 	kind, rest, err := fabric.SplitAddress(r.Address)
-	if err != nil { // Check has refused it
+	if err != nil { // Check has refused such a request
 		return -1
 	}
 	kinds := map[string]C.uint32_t{fabric.TCP: C.ADDRESS_INET, fabric.Unix: C.ADDRESS_UNIX, fabric.VSock: C.ADDRESS_VSOCK}
@@ -87,7 +87,7 @@ func (l *library) make(r *manager.Request) manager.Answer {
 		return refused("fmSetActivatedFabricPartitions", C.library_set_activated(&l.functions, l.handle, &list))
 	case manager.CallFailed:
 		return l.failed()
-	default: // Check knows no other
+	default: // Check refuses all other calls
 		return l.unsupported()
 	}
 }

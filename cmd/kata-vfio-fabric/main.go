@@ -34,7 +34,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return code
 }
 
-// mostRequest is more than a request with every partition has.
+// mostRequest is the maximum size of a request in bytes. It is more than a request with every partition needs.
 const mostRequest = 16 << 10
 
 func answerTo(stdin io.Reader, library string) (manager.Answer, int) {

@@ -55,7 +55,7 @@ func locate(rec *journal.Record, snap *device.Snapshot) locations {
 	return l
 }
 
-// now returns the present address of the function with a recorded one.
+// now returns the present address of the function whose recorded address is a.
 func (l *locations) now(a pci.Address) pci.Address {
 	if at, ok := l.moved[a]; ok {
 		return at

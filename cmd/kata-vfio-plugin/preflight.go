@@ -105,7 +105,7 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 	return planEach(cmd, opts, n, all, class, none)
 }
 
-// noDevice says why there is no device to plan for on a node that publishes so many.
+// noDevice returns the reason why there is no device to plan for. published is how many devices the node publishes.
 func noDevice(class *resourceapi.DeviceClass, published int) string {
 	const see = "See `kata-vfio-audit devices`, and "
 	switch {
@@ -323,13 +323,14 @@ func classInFile(file, name string, stdin io.Reader) (*resourceapi.DeviceClass, 
 	}
 }
 
-// classIn returns the DeviceClass with the name from an object, or from the items of a list; nil if it is another one.
+// classIn returns the DeviceClass with the name from an object, or from the items of a list. It returns nil if the object is
+// another one.
 func classIn(raw json.RawMessage, name string) (*resourceapi.DeviceClass, error) {
 	var object struct {
 		metav1.PartialObjectMetadata
 		Items []json.RawMessage `json:"items"`
 	}
-	// Of a document with only comments, as templates leave them, there is nothing.
+	// A document with only comments, as templates leave them, is empty or null.
 	if text := bytes.TrimSpace(raw); len(text) == 0 || string(text) == "null" {
 		return nil, nil
 	}

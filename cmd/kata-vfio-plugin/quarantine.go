@@ -164,8 +164,8 @@ func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// otherwiseFailed returns the device with the name whose sanitizing stage failed, if no record has it in quarantine: err is
-// that of the look for one. A record comes first: a stage can run only after that.
+// otherwiseFailed returns the device with the name whose sanitizing stage failed, or nil. err is the error of the search for a
+// quarantined record with this name. Such a record takes precedence, because a stage can run only after its quarantine.
 func (o *options) otherwiseFailed(err error, name string, snap *device.Snapshot) *sanitizingView {
 	if _, unknown := errors.AsType[*command.UsageError](err); !unknown {
 		return nil
@@ -183,7 +183,8 @@ func (o *options) recordQuarantined(name string, snap *device.Snapshot) (*journa
 	}
 	records, problems := store.List()
 	records = slices.DeleteFunc(records, func(rec *journal.Record) bool { return rec.State != journal.Quarantined })
-	// Present addresses come first: after a reboot, the recorded address of one may be the present one of another.
+	// Compare present addresses first: after a reboot, the recorded address of one function may be the present address of
+	// another.
 	for _, rec := range records {
 		if isNamed(rec, name, locate(rec, snap)) {
 			return rec, nil

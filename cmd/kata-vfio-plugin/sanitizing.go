@@ -131,7 +131,7 @@ func (o *options) failedStages(snap *device.Snapshot) ([]sanitizingView, error) 
 	return failed, nil
 }
 
-// recall adds what the ledger has of the failed stages.
+// recall adds the results of the failed stages from the ledger, or the reason why they are unknown.
 func (o *options) recall(ctx context.Context, failed ...*sanitizingView) {
 	w := writer.New(writer.Config{Dir: o.node.LedgerDir()})
 	for _, v := range failed {
@@ -289,7 +289,8 @@ func (o *options) clearStage(cmd *cobra.Command, v *sanitizingView, how maintain
 	}, "quarantine ended: "+what)
 }
 
-// onStage opens the node, works on what a device's last stage found, and prints what came of it.
+// onStage opens the node, calls work, which decides about the result of a device's last stage, and prints words about the
+// outcome.
 func (o *options) onStage(cmd *cobra.Command, a pci.Address, reason string, work func(context.Context, *maintain.Maintainer) error, words string) error {
 	if err := wantReason(reason); err != nil {
 		return err
