@@ -140,7 +140,8 @@ func conformanceTodo(r *fleet.ConformanceReport, width int, color bool) []string
 	return lines
 }
 
-// requirementName is the requirement's, with its profile if it is not in the current one.
+// requirementName returns the requirement's ID. If the requirement is not in the current profile, the name also says until
+// which profile it was.
 func requirementName(q *fleet.Requirement) string {
 	if q.Until == "" {
 		return q.ID

@@ -83,7 +83,7 @@ type drainReport struct {
 	// Rules are the names of the DeviceTaintRules.
 	Rules   []string `json:"rules"`
 	Devices []string `json:"devices"`
-	// Claims have devices still.
+	// Claims are the claims that still have devices.
 	Claims []string `json:"claims"`
 }
 
@@ -103,7 +103,8 @@ func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainR
 	rules := d.rules(target, devices)
 	for i := range rules {
 		if !d.dry {
-			// Rules have no transaction. What was created stays, and a repetition finds it, because names derive from the target.
+			// The rules are not created in one transaction. After an error, those that were created stay, and a repetition
+			// finds them, because their names derive from the target.
 			if err := create(cmd.Context(), client, &rules[i]); err != nil {
 				return nil, d.halfway(r, err)
 			}
@@ -182,8 +183,8 @@ func (d *draining) rules(target string, devices []fleet.Device) []resourceapi.De
 	return rules
 }
 
-// drainName is the same for the same drain, so that it can be repeated, and another for each drain, so that the end of one leaves the
-// others.
+// drainName returns the name of a drain's rule. The same drain always has the same name, so that it can be repeated. Two drains
+// have different names, so that the end of one does not end the other.
 func drainName(target string, s *resourceapi.DeviceTaintSelector, effect resourceapi.DeviceTaintEffect) string {
 	text := target + " " + string(effect) + " " + *s.Pool
 	if s.Device != nil {
@@ -210,7 +211,7 @@ func create(ctx context.Context, client changer, r *resourceapi.DeviceTaintRule)
 	}
 }
 
-// isThere checks that the rule of the name does what r would do.
+// isThere returns an error unless the existing rule with the name of r has the same effect as r.
 func isThere(ctx context.Context, client lister, r *resourceapi.DeviceTaintRule) error {
 	drains, err := listDrains(ctx, client)
 	if err != nil {
@@ -326,7 +327,7 @@ func (s *session) undrain(ctx context.Context, target string, dry bool) (lines [
 		return nil, err
 	}
 	named := target
-	if devices, err := s.drained(ctx, client, target); err == nil { // a device that is gone is known by the name that it was drained by
+	if devices, err := s.drained(ctx, client, target); err == nil { // a device that is gone has to be named as it was drained
 		named = canonical(target, devices)
 	}
 	for i := range drains {

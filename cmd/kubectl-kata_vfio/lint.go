@@ -169,7 +169,8 @@ func nothingIn(name string) error {
 	return command.Usagef("%s has nothing to check, only empty lines or comments; want manifests in YAML or JSON, such as a Pod or a ResourceClaim", name)
 }
 
-// askCluster takes from the cluster what decides there. Policies that the user may not read are those of the chart.
+// askCluster reads from the cluster the namespace, the policies and the DeviceClasses that decide there. If the user may not
+// read the policies, it uses those of the chart.
 func (s *session) askCluster(cmd *cobra.Command, linter *lint.Linter, l *linting) error {
 	client, namespace, err := s.connect()
 	if err != nil {
@@ -225,7 +226,8 @@ func clusterPolicies(ctx context.Context, client lister) (*lint.Policies, error)
 	return found, nil
 }
 
-// clusterClasses returns the DeviceClasses of ours as policies know them: as they are, or to those who may not list them as the view tells.
+// clusterClasses returns the DeviceClasses as policies see them. If the user may not list DeviceClasses, it returns those of
+// kata-vfio, as the view in namespace system describes them.
 func clusterClasses(ctx context.Context, client lister, system, namespace string) ([]*resourceapi.DeviceClass, error) {
 	var list resourceapi.DeviceClassList
 	err := client.List(ctx, "", &list, metav1.ListOptions{})

@@ -15,7 +15,7 @@ import (
 
 const (
 	homepage = "https://github.com/kata-vfio/kata-vfio"
-	// unreadableRule is the rule of what is no Kubernetes object, which has no code.
+	// unreadableRule is the SARIF rule of texts that are no Kubernetes objects. Such a problem has no code.
 	unreadableRule = "Unreadable"
 )
 

@@ -171,7 +171,7 @@ func compareValues(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// names returns the objects of the rows, each once, as kubectl's arguments and those of explain.
+// names returns the names of the rows' objects, each once, as kubectl and the command explain take them as arguments.
 func (p *picture) names() []string {
 	var all []string
 	for i := range p.rows {

@@ -190,7 +190,7 @@ type picture struct {
 	titles   []string
 	// least are titles of columns that a narrow terminal goes without, the least important first.
 	least []string
-	// cut is that of the table.
+	// cut is [output.Table.Cut].
 	cut  bool
 	rows []row
 	// drawing takes the place of the table.

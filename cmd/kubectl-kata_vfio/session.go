@@ -43,7 +43,7 @@ func (s *session) connectByFlags() (changer, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	config.WarningHandler = rest.NoWarnings{} // those of deprecated APIs are for this program's maintainers
+	config.WarningHandler = rest.NoWarnings{} // warnings about deprecated APIs are for this program's maintainers
 	client, err := kube.NewClient(config)
 	if err != nil {
 		return nil, "", err
@@ -196,7 +196,7 @@ func (v *view) warn(warnings io.Writer, state *fleet.State) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(state.Missing)) {
 		if kind == fleet.Classes || kind == fleet.TaintRules {
-			continue // the role view does not grant them, as the help of claims says of the former, and older clusters have no rules
+			continue // the role view does not grant them (the help of claims says so of DeviceClasses), and older clusters have no DeviceTaintRules
 		}
 		fmt.Fprintf(warnings, "warning: %s: %s could not be listed: %s\n", lost[kind], kind, output.Visible(state.Missing[kind]))
 	}

@@ -82,7 +82,7 @@ func (s *session) statusWant() *view {
 // poll is how often --wait looks.
 const poll = 2 * time.Second
 
-// status lists, again until a rollout is over if the flags say so.
+// status lists the objects. If the flags ask for it, it repeats that until a rollout is over.
 func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) {
 	client, _, err := s.connect()
 	if err != nil {

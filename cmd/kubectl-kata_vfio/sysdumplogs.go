@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 )
 
-// Limits of logs: the bytes that are kept of one container's, the lines that the kubelet is asked for, the bytes that are read of an answer,
-// and the number of logs.
+// Limits of logs. maxLog is how many bytes of a container's log are kept, maxLogLines how many lines the kubelet is asked for,
+// maxLogRead how many bytes of its answer are read, and maxLogs the number of logs.
 const (
 	maxLog      = 2 << 20
 	maxLogLines = 20000
@@ -22,7 +22,8 @@ const (
 	maxLogs     = 1000
 )
 
-// logs adds the logs of kata-vfio's pods, and of containers that restarted the one before. It notes those that can't be read.
+// logs adds the logs of kata-vfio's pods. For a container that restarted, it also adds the log from before. It notes logs that
+// can't be read.
 func (d *sysdump) logs(ctx context.Context, client lister, b *output.Bundle, mask *output.Mask, pods []*corev1.Pod, progress *output.Progress) {
 	left := maxLogs
 	for i, p := range pods {

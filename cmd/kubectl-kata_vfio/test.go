@@ -72,7 +72,7 @@ func testCommand(s *session) *cobra.Command {
 // testImage is the image that looks at the VM's devices, without its tag.
 const testImage = "ghcr.io/kata-vfio/kata-vfio-guestnet"
 
-// defaultTestImage returns the image of this program's release; empty if it is none.
+// defaultTestImage returns the image of this program's release, or "" if this program is not a release.
 func defaultTestImage() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || !isRelease(info.Main.Version) {

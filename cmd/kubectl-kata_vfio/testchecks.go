@@ -154,8 +154,9 @@ func (r *testRun) refuses(ctx context.Context, check string, pod *corev1.Pod) er
 	}
 }
 
-// byPolicy returns the result of a check that the API server refused: passed by a policy of the chart, whose message has a code. Behind a quota
-// or Pod Security, nobody knows what kata-vfio would have done.
+// byPolicy returns the result of a check whose pod the API server refused. The check has passed if a policy of the chart
+// refused the pod, whose message has a code. If a quota or Pod Security refused it, it is unknown what kata-vfio would have
+// done.
 func (r *testRun) byPolicy(text string) string {
 	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == '(' || c == ')' }) {
 		if _, ours := rule.Find(r.texts, word); ours {
@@ -192,7 +193,7 @@ func (r *testRun) events(ctx context.Context, pod string) []corev1.Event {
 
 // lastEvent says what a pod waits for, after its time is over.
 func (r *testRun) lastEvent(ctx context.Context, pod string) string {
-	// The time of the test is over, and its last event says why.
+	// The context of the test may have ended, but the pod's last event is still to be read.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	events := r.events(ctx, pod)

@@ -84,8 +84,8 @@ const (
 // cleanLimit is for the deletion of what a test made: a kubelet has 45 seconds to release a claim, and tries again after 90.
 const cleanLimit = 4 * time.Minute
 
-// run runs the checks, and deletes what they made. The error ends the whole command: the API server does not answer, may not be asked, or
-// the user interrupts. What only this node does wrong is in the result.
+// run runs the checks, and deletes what they made. An error ends the whole command: the API server does not answer, refuses the
+// user, or the user interrupts. A failure of only this node is in the result.
 func (r *testRun) run(parent context.Context) error {
 	ctx, cancel := context.WithTimeout(parent, r.objects.test.limit)
 	defer cancel()
@@ -188,7 +188,7 @@ func hasRun(p *corev1.Pod) bool {
 	return false
 }
 
-// await waits for a pod, or returns why it does not come.
+// await waits until done is true for a pod, or returns the reason why it will not be.
 func (r *testRun) await(ctx context.Context, pod, what string, done func(*corev1.Pod) bool) (why string, err error) {
 	for {
 		var p corev1.Pod

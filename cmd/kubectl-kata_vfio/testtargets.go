@@ -81,7 +81,7 @@ func (f *targets) add(state *fleet.State, class string, selected map[cluster.ID]
 	}
 }
 
-// addIDs keeps what the test compares with what the VM sees.
+// addIDs keeps the vendor and device IDs of the slice's devices. The test compares them with those that the VM sees.
 func (f *targets) addIDs(slice *resourceapi.ResourceSlice) {
 	for i := range slice.Spec.Devices {
 		d := &slice.Spec.Devices[i]
