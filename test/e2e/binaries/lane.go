@@ -29,7 +29,7 @@ func laneOf(name string) (lane, error) {
 	return "", fmt.Errorf("$%s is %q: set it to %s or %s", LaneVariable, name, newest, older)
 }
 
-// Older reports whether the environment chooses the older versions. What is neither of both Ensure refuses.
+// Older reports whether the environment chooses the older versions. [Ensure] refuses a value that names no lane.
 func Older() bool { return lane(os.Getenv(LaneVariable)) == older }
 
 // of is the lane that a module in a directory has.

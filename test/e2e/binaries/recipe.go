@@ -65,7 +65,7 @@ func recipeOf(m Module) (recipe, error) {
 	return recipe{}, fmt.Errorf("no module is named %q; there are %q", m, Modules())
 }
 
-// env is the environment of the go command. A workspace or a GOFLAGS of somebody's is not what go.mod says.
+// env is the environment of the go command. It switches off the user's workspace and GOFLAGS, so that only go.mod decides.
 func (r recipe) env() []string {
 	cgo := "CGO_ENABLED=0"
 	if r.cgo {
@@ -85,7 +85,8 @@ func (r recipe) flags() []string {
 	return append(r.selection(), "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 }
 
-// linkFlags strip the binaries. What Kubernetes reports as its version its own build sets in this way.
+// linkFlags returns the flags that strip the binaries and set the version that Kubernetes reports. The build of Kubernetes
+// itself sets it in this way.
 func (r recipe) linkFlags(ctx context.Context) (string, error) {
 	strip := []string{"-s", "-w"}
 	if r.version == "" {

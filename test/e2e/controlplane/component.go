@@ -65,7 +65,7 @@ func (p *ControlPlane) controllerManager() component {
 	return c
 }
 
-// asClient are the flags of a component that works by the API server, and asks it about its own clients.
+// asClient returns the flags of a component that uses the API server, and also asks it about its own clients.
 func (p *ControlPlane) asClient(u User) []string {
 	path := p.kubeconfigPath(u, "")
 	return []string{
@@ -77,7 +77,7 @@ func (p *ControlPlane) asClient(u User) []string {
 	}
 }
 
-// secure is a component of Kubernetes, which all serve in the same manner.
+// secure returns a component of Kubernetes. All of them serve in the same way.
 func (p *ControlPlane) secure(name string, at port, args []string) component {
 	args = append(args,
 		"--bind-address="+loopback, "--secure-port="+strconv.Itoa(at.number),

@@ -142,7 +142,7 @@ func (p *ControlPlane) Stop() {
 	})
 }
 
-// Lost is nil while all components run. It tells of those that ended, with the ends of their logs.
+// Lost returns nil while all components run. Otherwise it names those that ended, with the ends of their logs.
 func (p *ControlPlane) Lost() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

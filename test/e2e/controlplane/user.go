@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// User is who talks to the API server, by a client certificate that is issued when it is asked for. Any name will do:
-// RBAC decides what it may.
+// User is a client of the API server. Its certificate is issued when it is needed, for any name: RBAC decides what the user may
+// do.
 type User struct {
 	Name   string
 	Groups []string

@@ -21,7 +21,7 @@ type guest struct{ kernel, image, initrd string }
 
 func (g guest) root() string { return cmp.Or(g.image, g.initrd) }
 
-// configuration is what of Kata's configuration the lab looks at.
+// configuration has the settings of Kata's configuration that the lab reads.
 type configuration struct {
 	Hypervisor struct {
 		QEMU struct{ Kernel, Image, Initrd string } `toml:"qemu"`
@@ -41,7 +41,7 @@ func readConfiguration(path string) (configuration, error) {
 	return c, nil
 }
 
-// rustName is what only configurations of the Rust runtime have as runtime.name.
+// rustName is the value of runtime.name that only configurations of the Rust runtime have.
 const rustName = "virt_container"
 
 // runtimeOf tells which runtime a configuration is for. One that can't be read is the Go runtime's: Find says what is wrong with it.

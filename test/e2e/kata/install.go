@@ -111,7 +111,7 @@ func (i *Install) findGuest(agent string) error {
 // LabsGuest reports whether VMs boot the lab's guest, with drivers for all of the lab's devices, and not Kata's own.
 func (i Install) LabsGuest() bool { return i.labOwn }
 
-// Lacks says why a source has nothing of a runtime; empty when it has.
+// Lacks returns the reason why a source does not have a runtime, or "" if it has the runtime.
 func (s Source) Lacks(runtime Runtime) string {
 	if _, err := os.Stat(filepath.Join(s.Dir, Install{Runtime: runtime}.shim())); err != nil {
 		return fmt.Sprintf("the installation lacks the runtime %s: %v", runtime, err)

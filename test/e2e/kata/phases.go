@@ -40,8 +40,8 @@ func milestones() []milestone {
 // entry is a line of the runtime's log as it reaches syslog: logrus' text.
 var entry = regexp.MustCompile(`time="([^"]+)" level=\w+ msg="((?:[^"\\]|\\.)*)".* sandbox=([0-9a-f]{64})`)
 
-// Phases reads from what syslog took how long the phases of a sandbox's start took, the first of a container's included. The
-// error says which one the log lacks: of a VM that took no device there is none.
+// Phases returns how long the phases of a sandbox's start took, those of its first container included, according to the
+// messages that syslog took. The error names the message that the log lacks. A VM that took no device lacks one.
 func Phases(log io.Reader, sandbox string) ([]Phase, error) {
 	all := milestones()
 	var phases []Phase

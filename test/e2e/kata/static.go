@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// mustBeStatic says why a program can't run in the lab's guest, which has no linker, no libraries and no shell. There its VM would boot, and the pod
-// would fail after Kata's time limit, with nothing that names the agent.
+// mustBeStatic returns the reason why a program can't run in the lab's guest, which has no linker, no libraries and no shell.
+// Without this check, the VM would boot, and the pod would fail after Kata's time limit, with nothing that names the agent.
 func mustBeStatic(program string) error {
 	dynamic, err := needsInterpreter(program)
 	if err != nil {

@@ -20,7 +20,8 @@ const (
 	kubelet    = "kubelet"
 )
 
-// askCRI is the program that asks whether containerd is ready for the kubelet, which ends if it is not.
+// askCRI is the program that asks containerd whether it is ready for the kubelet, and fails if it is not. The kubelet would end
+// if it found no CRI.
 const askCRI = "askcri"
 
 const (
@@ -112,7 +113,8 @@ func (n *Node) RestartKubelet(ctx context.Context) error {
 	return n.until(ctx, "the kubelet serves", n.kubeletServes)
 }
 
-// kubeletServes asks the kubelet by its forwarded port: the API server does not lead to a node by a loopback address.
+// kubeletServes asks the kubelet through its forwarded port, because the API server does not lead to a node with a loopback
+// address.
 func (n *Node) kubeletServes(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/healthz", n.port), nil)
 	if err != nil {
@@ -157,8 +159,8 @@ func (n *Node) CrashContainerd(ctx context.Context) error {
 	return n.awaitContainerd(ctx)
 }
 
-// UseVMs says whether sandboxes of Handler that are made from now on boot a VM, as they do at first. All else is the
-// same without: what a pod's start and end take besides its VM shows better then. Kata always boots one.
+// UseVMs sets whether sandboxes of Handler that are made from now on boot a VM, as they do at first. Everything else is the
+// same without a VM, and shows better what a pod's start and end take besides its VM. Kata always boots one.
 func (n *Node) UseVMs(ctx context.Context, use bool) error {
 	if n.config.Kata != nil {
 		return nil // it knows no other way

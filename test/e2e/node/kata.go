@@ -51,10 +51,10 @@ func (n *Node) stageKata(ctx context.Context, dir string) error {
 	)
 }
 
-// prepareKata makes the node one for Kata, as an administrator does: by bootstrap, from a containerd that knows no handler of ours. Bootstrap ends
-// with 3 when it has changed something. The lab's settings are a file of their own, which is there before: bootstrap looks for virtiofsd where they say.
-// What modules Kata needs beside ours the kernel loads, except for those whose device nodes systemd makes at boot (kmod static-nodes), which the machine
-// lacks.
+// prepareKata prepares the node for Kata as an administrator does: by bootstrap, from a containerd that has no handler of
+// kata-vfio. Bootstrap ends with 3 if it has changed something. The lab's settings are a file of their own, which exists
+// before, because bootstrap looks for virtiofsd where they say. The kernel loads the other modules that Kata needs, except for
+// those whose device nodes systemd makes at boot (kmod static-nodes), which the machine lacks.
 const prepareKata = `
 mkdir -p ` + kata.Dir + ` /etc/containerd
 mountpoint -q ` + kata.Dir + ` || mount --bind ` + kataDir + ` ` + kata.Dir + `

@@ -61,8 +61,8 @@ type Config struct {
 	Kata *kata.Install
 	// Sanitizer is the static binary of kata-vfio-sanitize. With it the node has SanitizeImage, and the VMs of the stand-in the program.
 	Sanitizer string
-	// Board is whether the node has what StartBoard needs. The plugin's image then has a stub of NVIDIA's library, as one that
-	// `make fabric-image` makes has the library.
+	// Board says that the node has what StartBoard needs. The plugin's image then has a stub of NVIDIA's library, in the place
+	// where an image of `make fabric-image` has the library.
 	Board bool
 	// Images are further images for pods, which must not be pulled (imagePullPolicy Never or IfNotPresent).
 	Images []Image
@@ -136,7 +136,7 @@ func newNode(ctx context.Context, c Config) (*Node, error) {
 	return n, nil
 }
 
-// onLoopback refuses a name by which the API server would not come out at this host's loopback.
+// onLoopback refuses a name unless it leads the API server to this host's loopback.
 func onLoopback(ctx context.Context, name string) error {
 	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, name)
 	if err != nil {
@@ -220,7 +220,7 @@ func (n *Node) Stop() {
 	})
 }
 
-// Lost is nil while the machine and the node's services run. A machine that ended by itself is lab.ErrLost.
+// Lost returns nil while the machine and the node's services run. If the machine ended by itself, the error is lab.ErrLost.
 func (n *Node) Lost() error {
 	err := n.servicesEnded()
 	if err == nil {

@@ -27,7 +27,7 @@ const (
 	PluginNamespace = "kata-vfio-system"
 	// PluginName is what the chart calls the DaemonSet.
 	PluginName = "kata-vfio-plugin"
-	// MetricsReader is a ServiceAccount of the namespace trusted, which the chart lets read metrics.
+	// MetricsReader is a ServiceAccount in the namespace "trusted". The chart lets it read metrics.
 	MetricsReader = "metrics-reader"
 	// release is the chart's, as helm knows it.
 	release = "kata-vfio"

@@ -41,8 +41,8 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *remote
 // with Stop. A service that is started again adds to it.
 func (n *Node) LogFile(service string) string { return filepath.Join(n.dir, service+".log") }
 
-// StartService starts a long-running command under a name that no running service has. It returns before the command
-// has run, and Lost tells of its end.
+// StartService starts a long-running command under a name that no running service has. It returns before the command has run.
+// Lost reports the command's end.
 func (n *Node) StartService(name string, args ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *service) ended() bool {
 	}
 }
 
-// servicesEnded tells of services that ended without being told to.
+// servicesEnded returns an error that names the services that ended without being asked to.
 func (n *Node) servicesEnded() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -99,7 +99,7 @@ func redirect(u *unstructured.Unstructured, port int, ca []byte) error {
 	return unstructured.SetNestedSlice(u.Object, hooks, "webhooks")
 }
 
-// newPath returns the path that a webhook is served at; "" where there is none.
+// pathOf returns the path that a webhook is served at, or "" if there is none.
 func pathOf(hook any) string {
 	fields, _ := hook.(map[string]any)
 	path, _, err := unstructured.NestedString(fields, "clientConfig", "service", "path")

@@ -148,7 +148,7 @@ func (k *Kueue) run(ctx context.Context, root string) error {
 	return err
 }
 
-// withRoot gives a process a root directory. Who is not root does so in a user namespace.
+// withRoot gives a process a root directory. Without root's rights, this takes a user namespace.
 func withRoot(dir string) *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Chroot: dir}
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {

@@ -7,7 +7,7 @@ type call struct {
 	command, bundle, id, log string
 }
 
-// parse reads runc's arguments as far as they concern us. What it does not know is runc's to judge.
+// parse reads those of runc's arguments that runcvm needs. It leaves all others to runc.
 func parse(args []string) call {
 	var c call
 	for i := 0; i < len(args); i++ {

@@ -12,7 +12,8 @@ import (
 // reportDir is where a container sees its VM's directory.
 const reportDir = "/vm"
 
-// fit makes a container one of its sandbox's VM: what the VM has comes out of the spec, and what it lacks is an error.
+// fit fits a container to the VM of its sandbox: it removes the VFIO nodes that the VM has from the container's spec, and fails
+// if the VM lacks one.
 func (n node) fit(spec *specs.Spec) error {
 	sandbox := spec.Annotations[sandboxID]
 	v := n.vm(sandbox)
@@ -46,7 +47,7 @@ func strip(linux *specs.Linux, given []device) {
 	})
 }
 
-// has tells devices apart by their numbers, as Kata does: a path in a container is anybody's choice.
+// has compares devices by their numbers, as Kata does, because anybody can choose the path in a container.
 func has(given []device, major, minor int64) bool {
 	return slices.ContainsFunc(given, func(d device) bool { return d.Major == major && d.Minor == minor })
 }

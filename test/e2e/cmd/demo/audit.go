@@ -53,7 +53,8 @@ spec:
 // gpuPort is the port above the first tenant's GPU.
 const gpuPort = "0000:20:01.0"
 
-// neighbor runs the second tenant's pod, without its VM: whose the device is, which is what the audit goes by, is the same.
+// neighbor runs the second tenant's pod without its VM. The audit judges by the owner of the device, which is the same without
+// a VM.
 func (s *story) neighbor(ctx context.Context) error {
 	s.title("A second tenant gets a NIC's virtual function below the same root as the GPU")
 	s.say("(its VM is left out to save a minute)\n$ kubectl apply -f vf-near.yaml")
@@ -85,7 +86,7 @@ func (s *story) bringWaivers() error {
 	return os.WriteFile(filepath.Join(s.node.Machine().Share(), waiversFile), waivers, 0o644)
 }
 
-// auditFault plants a fault, has it found and explained, and mends it.
+// auditFault plants a fault, shows that the audit finds and explains it, and removes it.
 func (s *story) auditFault(ctx context.Context) error {
 	s.title("One fault: a script switches ACS off at the port above team-a's GPU, as recipes for GPUDirect do")
 	was, err := s.acs(ctx)

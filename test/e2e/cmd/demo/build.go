@@ -54,7 +54,7 @@ func (b *build) wait(out io.Writer) error {
 	return b.err
 }
 
-// abandon waits for the end of a build that nobody needs any more. That it was told to end is not an error.
+// abandon waits for the end of a build that nobody needs any more. It is not an error that the build was canceled.
 func (b *build) abandon() error {
 	<-b.done
 	if errors.Is(b.err, context.Canceled) {

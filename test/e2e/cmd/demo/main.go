@@ -61,8 +61,8 @@ type flags struct {
 	clusterOnly                                                                     bool
 }
 
-// run plays the first part and builds beside it, then plays the second. A build that fails is told after the first part,
-// which does without.
+// run plays the first part and builds beside it, then plays the second part. It reports a failed build after the first part,
+// which does not need the build.
 func run(ctx context.Context, f flags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
