@@ -28,9 +28,9 @@ type Config struct {
 	CPUs int
 	// Forwards lead from ports of this host's loopback to ports of the machine.
 	Forwards []Forward
-	// State is a directory of this host whose content /var/lib begins with; empty for nothing.
+	// State is a directory of this host. Its content is what /var/lib has at first; empty for nothing.
 	State string
-	// Silence is when a machine that shows no sign of life counts as hung and is ended; 0 means two minutes.
+	// Silence is the time after which a machine that shows no sign of life counts as hung and is ended; 0 means two minutes.
 	Silence time.Duration
 	// Progress takes lines for the person who waits; nil drops them.
 	Progress io.Writer
@@ -84,9 +84,9 @@ func (c Config) modules() []string {
 func (c Config) kernelLine() string {
 	words := []string{
 		"console=ttyS0", "quiet", "panic=-1", "mitigations=off",
-		// On a busy host the kernel otherwise misjudges its timers now and then, and loses one for good.
+		// On a busy host, the kernel otherwise sometimes misjudges its timers, and then loses one until the next boot.
 		"no_timer_check", "tsc=reliable",
-		// Where it does lose one, boot learns it from this message, after 10 seconds instead of 21.
+		// If it loses one nevertheless, boot learns that from this message, after 10 seconds instead of 21.
 		"rcupdate.rcu_cpu_stall_timeout=10",
 		// The watch ends a hung machine by an NMI: the panic says where it hangs.
 		"unknown_nmi_panic",

@@ -34,8 +34,8 @@ func (m *Machine) Console() ([]byte, error) {
 // trouble begins what a kernel prints when it is about to end.
 var trouble = regexp.MustCompile(`BUG: |Oops|Kernel panic|general protection fault|Bad page`)
 
-// consoleTail is the end of the console and of QEMU's own messages, for errors. Of a kernel that was in trouble it is
-// the beginning of that, since what follows stems from it.
+// consoleTail returns the end of the console and of QEMU's own messages, for errors. If the kernel was in trouble, it returns
+// the text from the beginning of the trouble on, because what follows stems from it.
 func (m *Machine) consoleTail() string {
 	var out bytes.Buffer
 	for _, name := range []string{qemuLog, consoleFile} {

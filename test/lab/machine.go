@@ -19,7 +19,7 @@ import (
 // ErrLost is a machine that ended by itself, by a panic of its kernel or QEMU's end, or was ended since it hung.
 var ErrLost = errors.New("the lab machine is lost")
 
-// Limits of a boot: about ten seconds are usual, and now and then a boot hangs under emulation for good.
+// Limits of a boot. A boot usually takes about ten seconds. Under emulation, a boot sometimes hangs and never ends.
 const (
 	bootLimit    = 90 * time.Second
 	bootAttempts = 3
@@ -103,8 +103,8 @@ func (m *Machine) Command(ctx context.Context, name string, args ...string) *rem
 	return remote.NewCommand(ctx, m.addr, append([]string{name}, args...)...)
 }
 
-// Lost is nil while the machine runs, and afterwards an ErrLost with the end of its console. A command's connection
-// breaks a moment before QEMU's end is known: who asks after such an error waits for a while, see LostWithin.
+// Lost returns nil while the machine runs, and afterwards an ErrLost with the end of its console. A command's connection breaks
+// a moment before QEMU's end is known. To ask after such an error, use LostWithin, which waits for a while.
 func (m *Machine) Lost() error {
 	m.mu.Lock()
 	qemu, hung := m.qemu, m.qemu.hung
@@ -118,7 +118,7 @@ func (m *Machine) Lost() error {
 	}
 }
 
-// LostWithin is Lost as soon as the machine is lost, or nil if it runs on for the time.
+// LostWithin returns the error of Lost as soon as the machine is lost, or nil if the machine still runs after limit.
 func (m *Machine) LostWithin(limit time.Duration) error {
 	m.mu.Lock()
 	qemu := m.qemu

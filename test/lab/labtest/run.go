@@ -96,7 +96,7 @@ func skip(tests []*result) []string {
 // breakLimit is for QEMU's end to become known after a connection broke.
 const breakLimit = 10 * time.Second
 
-// lostBy returns how the machine was lost if that is what the error of a run comes from.
+// lostBy returns how the machine was lost, if that caused the error of a run, and nil otherwise.
 func lostBy(m *lab.Machine, err error) error {
 	if exit := (*remote.ExitError)(nil); err == nil || errors.As(err, &exit) {
 		return m.Lost()

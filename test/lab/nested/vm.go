@@ -41,8 +41,8 @@ type VM struct {
 	talk *control
 }
 
-// boots is how often a VM is started that ends before its first word. Emulation of nested virtualization does that to a
-// VM now and then; one that can't boot does it each time.
+// boots is how often a VM is started if it ends before its first word. Emulated nested virtualization sometimes ends a VM in
+// this way. A VM that can't boot ends so each time.
 const boots = 3
 
 // errEarlyEnd says that a VM has ended by itself before its first word.
@@ -229,7 +229,7 @@ func (vm *VM) Resume() error {
 	return nil
 }
 
-// Kill is Stop for a VM that is not asked.
+// Kill ends the VM as Stop does, but does not ask it to power off.
 func (vm *VM) Kill() error { return vm.kill() }
 
 // kill ends QEMU, waits for its end and removes the VM's files.

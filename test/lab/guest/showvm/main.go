@@ -66,7 +66,7 @@ func run(spec, mac, gateway string) error {
 	return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
 }
 
-// nodes returns the device nodes of a CDI spec.
+// nodesOf returns the device nodes of a CDI spec.
 func nodesOf(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -90,7 +90,7 @@ func Bind(t *testing.T, address, driver string) {
 	})
 }
 
-// Rebind has the kernel choose a function's driver again, under an override; a line's end is none.
+// Rebind makes the kernel choose a function's driver again, under an override. The override "\n" means none.
 func Rebind(t *testing.T, address, override string) {
 	t.Helper()
 	Write(t, Path(address, "driver_override"), override)

@@ -40,11 +40,12 @@ func Audit(t *testing.T) *finding.Report {
 	return report
 }
 
-// unbounded is the rule by which a VMM's cgroup bounds what it pins: the machine's processes are in no pod's cgroup.
+// unbounded is the rule that the cgroup of a VMM bounds the memory that the VMM pins. The machine's processes are in no pod's
+// cgroup.
 const unbounded = "VFIO-018"
 
-// Findings names what a report says that is not in order, each as its state, rule, function and object, without what no
-// process of the machine can have.
+// Findings returns the names of a report's findings that failed, are unknown or are errors, each by its state, rule, function
+// and object. It leaves out the rule that no process of the machine can satisfy.
 func Findings(report *finding.Report) []string {
 	var names []string
 	open := []finding.State{finding.Fail, finding.Unknown, finding.Error}
@@ -68,9 +69,9 @@ func findingName(f *finding.Finding) string {
 	return strings.Join(words, " ")
 }
 
-// FoundOnlyWhile plants a fault, mends it, and checks that the audit finds what that is, by the names of [Findings], and nothing
-// else; that nothing is hidden by it; and that before and afterwards the machine is the same to the audit. What is wanted may be
-// known once the fault is there only. It returns what the audit said meanwhile.
+// FoundOnlyWhile plants a fault, and removes it again. It checks that the audit finds exactly this fault meanwhile, by the
+// names of [Findings], that the fault hides no other finding, and that the audit finds the same before and afterwards. The
+// names may be known only once the fault is planted. FoundOnlyWhile returns the audit's report with the fault.
 func FoundOnlyWhile(t *testing.T, plant func() (want []string, mend func())) *finding.Report {
 	t.Helper()
 	before := Findings(Audit(t))

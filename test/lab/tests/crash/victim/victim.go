@@ -155,7 +155,7 @@ func (o *Orders) Request(snap *device.Snapshot) (*claim.Request, error) {
 type stopper struct {
 	orders Orders
 
-	mu    sync.Mutex // guards the rest; held for good by the event that stops
+	mu    sync.Mutex // guards the rest; the event that stops never releases it
 	count int
 	first time.Time // event
 }
