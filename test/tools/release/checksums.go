@@ -14,7 +14,8 @@ import (
 // sumsFile is the name that people look for, in the form that `sha256sum -c` reads.
 const sumsFile = "SHA256SUMS"
 
-// checksums writes those of all files of a directory, in the order of their names, and lists the files with their sizes.
+// checksums writes the checksums of all files of a directory, in the order of their names, and lists the files with their
+// sizes.
 func checksums(dir string, stdout io.Writer) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -47,9 +47,9 @@ func (c *completion) mode() int64 {
 	return 0o644
 }
 
-// describe adds to programs what comes with them. The programs say it of themselves: those for this host's processor
-// are run. So there is nothing to keep in step with the commands, which no other module can import, and nothing of this
-// in the programs. A new one has its page and completions without a word about it anywhere.
+// describe adds to the programs the manual pages, completions and licenses that come with them. It runs the programs for this
+// host's processor and takes these from their answers. So nothing has to be kept in step with the commands, which no other
+// module can import, and the programs have nothing for it in them. A new program needs no entry anywhere.
 func describe(ctx context.Context, programs []program, src source, cache *moduleCache) error {
 	dir, err := os.MkdirTemp("", "release-")
 	if err != nil {

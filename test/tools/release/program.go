@@ -113,7 +113,7 @@ type source struct {
 	modified bool
 }
 
-// sourcePrefix is the commit that all programs name.
+// sourceOf returns the source of the programs: the commit that all of them name.
 func sourceOf(programs []program) (source, error) {
 	var first source
 	for i := range programs {

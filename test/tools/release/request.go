@@ -87,7 +87,7 @@ func (r *request) Run(ctx context.Context, stdout io.Writer) error {
 	return checksums(r.output, stdout)
 }
 
-// accept refuses what nobody could make again.
+// accept refuses a source of which nobody could make the same release again.
 func (r *request) accept(src source) error {
 	if src.modified && !r.dev {
 		return errors.New("the programs are of a tree with changes that are in no commit: commit them, or say -dev")
@@ -155,7 +155,8 @@ func (r *request) writeCharts(ctx context.Context, src source) error {
 	return nil
 }
 
-// writeBare writes programs as they are. One that is asked for and is not there would be missed when a node fetches it.
+// writeBare writes programs as they are. It is an error if a requested program does not exist, which would otherwise show only
+// when a node fetches it.
 func (r *request) writeBare(programs []program) error {
 	for _, name := range r.bare {
 		found := false
@@ -176,7 +177,8 @@ func (r *request) writeBare(programs []program) error {
 	return nil
 }
 
-// onHosts are the programs for nodes: not those of guests, nor those of who uses a cluster from afar.
+// onHosts returns the programs for nodes. It leaves out the programs of guests, the kubectl plugin, and programs for systems
+// other than Linux.
 func (r *request) onHosts(programs []program) []program {
 	return slices.DeleteFunc(slices.Clone(programs), func(p program) bool {
 		return slices.Contains(r.guests, p.name) || p.isKubectlPlugin() || p.os != "linux"

@@ -48,7 +48,7 @@ func writeSBOM(output string, src source, programs []program, cache *moduleCache
 	return renameio.WriteFile(filepath.Join(output, b.document.Name+".spdx.json"), append(content, '\n'), 0o644)
 }
 
-// fingerprint makes the document's name that of these very programs.
+// fingerprint returns a hash of the programs, which makes the document's name unique to them.
 func fingerprint(programs []program) []byte {
 	h := sha256.New()
 	for i := range programs {

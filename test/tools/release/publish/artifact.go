@@ -120,7 +120,8 @@ func (r *request) push(ctx context.Context, a *artifact) (published, error) {
 	return published{}, fmt.Errorf("the registry has it with the digest %s, and this release %s: publish another version", is.Digest, digest)
 }
 
-// isAbsent tells whether a registry does not have a tag. Some refuse to tell of repositories that do not exist yet.
+// isAbsent reports whether a registry does not have a tag. For repositories that do not exist yet, some registries answer that
+// access is denied.
 func isAbsent(err error) bool {
 	var status *transport.Error
 	return errors.As(err, &status) &&
