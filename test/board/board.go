@@ -158,13 +158,13 @@ func (t *Tree) goodHost() {
 	t.Put("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06\x00\x00\x00\x01")
 }
 
-// Flaw has the kernel say something else of a flaw of the CPU.
+// Flaw changes what the kernel says of a flaw of the CPU.
 func (t *Tree) Flaw(name, state string) {
 	t.TB.Helper()
 	t.Put("sys/devices/system/cpu/vulnerabilities/"+name, state+"\n")
 }
 
-// Boot gives the running kernel's command line other arguments too.
+// Boot adds arguments to the running kernel's command line.
 func (t *Tree) Boot(arguments string) {
 	t.TB.Helper()
 	t.Put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 ro intel_iommu=on iommu.strict=1 "+arguments+"\n")
@@ -204,7 +204,7 @@ func (t *Tree) goodVfio() {
 	t.Symlink("proc/1/ns/mnt", mountNamespace)
 }
 
-// goodGpu sets up what the checks of GPU look at: nobody listens to the world.
+// goodGpu sets up what the checks of GPU look at: no process listens for the world.
 func (t *Tree) goodGpu() {
 	t.Put("proc/1/net/tcp", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"+
 		"   0: 0100007F:3E80 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21345 1 0000000000000000 100 0 0 10 0\n"+
@@ -263,10 +263,8 @@ containerEdits:
 	t.Own("run/cdi", "40755", 0, 0)
 }
 
-// Own says who owns a file of the node and who may do what with it, as collected
-// trees do: in [facts.StatFile], which tests need since they don't all run as root.
-// The file itself need not be there. Directories above that nobody spoke of become
-// root's.
+// Own records in [facts.StatFile] the owner and the mode of a file of the node, as collected trees do. Tests need that, because
+// they don't all run as root. The file itself need not exist. Directories above it that have no entry yet become root's.
 func (t *Tree) Own(name, mode string, uid, gid uint32) {
 	t.TB.Helper()
 	all := map[string]facts.Stat{}

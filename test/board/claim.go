@@ -25,10 +25,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// Give has a tenant's claim hold devices as the plugin leaves them: the functions
-// and all that goes with them on vfio-pci, with fingerprints from before, the CDI
-// spec written, and a sandbox's VMM that has them open. A PF with VFs keeps its
-// driver, since VFIO does not take it.
+// Give gives devices to a tenant's claim, in the state in which the plugin leaves them. The functions and all that goes with
+// them are on vfio-pci, with fingerprints from before, the CDI spec is written, and a sandbox's VMM has them open. A PF with
+// VFs keeps its driver, because VFIO does not take it.
 func (t *Tree) Give(tenant, name string, devices ...pci.Address) *journal.Record {
 	t.TB.Helper()
 	uid := fmt.Sprintf("%s-%s-0000-4000-8000-000000000000", tenant, name)
@@ -83,8 +82,8 @@ func (t *Tree) take(rec *journal.Record, i int, a pci.Address) {
 	rec.Plan.Devices = append(rec.Plan.Devices, d)
 }
 
-// setReset has a GPU of NVIDIA's reset by its bus alone, as an operator does for
-// which a function level reset is not enough. It reports whether it did.
+// setReset makes the bus the only reset method of a GPU of NVIDIA, as an operator does if a function level reset is not enough.
+// It reports whether it did.
 func (t *Tree) setReset(s *device.Snapshot, a pci.Address) bool {
 	f, ok := s.Function(a)
 	if !ok || f.Vendor != 0x10de || f.Type != device.GPU || device.IsVFIO(f.Driver) {
@@ -128,8 +127,7 @@ func (t *Tree) bind(f *device.Function, a pci.Address) plan.Function {
 	return fn
 }
 
-// Keep has the plugin keep a function on vfio-pci for whoever comes (policy
-// "bound"), as its journal says.
+// Keep puts a function on vfio-pci for any later claim (policy "bound"), and records that in the journal, as the plugin does.
 func (t *Tree) Keep(a pci.Address) {
 	t.TB.Helper()
 	f, ok := t.Scan().Function(a)
@@ -145,7 +143,7 @@ func (t *Tree) Keep(a pci.Address) {
 	t.Save(rec)
 }
 
-// GiveBack has a function on the node's own driver again, though a claim has it.
+// GiveBack binds a function to the node's own driver again, although a claim has it.
 func (t *Tree) GiveBack(a pci.Address) {
 	t.TB.Helper()
 	t.write(sysfs.FunctionPath(a)+"/driver_override", "\n")
@@ -297,7 +295,7 @@ func (t *Tree) KeepState(rec *journal.Record) {
 // goodObservation begins the node's ledger, as the plugin does at its start.
 func (t *Tree) goodObservation() { t.Record(ledger.Event{Type: ledger.Start}) }
 
-// Record appends events to the node's ledger. Each without a result was well.
+// Record appends events to the node's ledger. An event without a result gets the result OK.
 func (t *Tree) Record(events ...ledger.Event) {
 	t.TB.Helper()
 	if t.ledger == nil {
@@ -313,8 +311,7 @@ func (t *Tree) Record(events ...ledger.Event) {
 	}
 }
 
-// NewLedger has another process go on with the ledger, or begin one in the place of
-// what was removed.
+// NewLedger makes another process continue the ledger, or begin a new one in place of one that was removed.
 func (t *Tree) NewLedger() { t.ledger = t.openLedger() }
 
 func (t *Tree) openLedger() *writer.Writer {

@@ -119,8 +119,8 @@ func (t *Tree) setRegister(a pci.Address, id uint16, offset int, value uint16) {
 // goodNic sets up what the checks of NIC look at; each PF is shown by [Tree.ShowPF].
 func (t *Tree) goodNic() { t.saveLinks(&facts.Links{}) }
 
-// ShowPF has a PF with its VFs say by netlink what a careful operator imposes, and
-// leave new VFs alone. It comes when the VFs are there.
+// ShowPF makes a PF report by netlink the settings that a careful operator imposes on its VFs, and switches the probing of
+// drivers for new VFs off. Call it when the VFs exist.
 func (t *Tree) ShowPF(pf pci.Address, name string) {
 	t.TB.Helper()
 	u := facts.Uplink{PF: pf, Eswitch: link.Legacy, Pause: &link.Pause{}, Link: &link.Link{Name: name, Parent: pf.String(), Up: true, Carrier: true}}
@@ -138,8 +138,8 @@ func (t *Tree) ShowPF(pf pci.Address, name string) {
 	t.Put(fmt.Sprintf("sys/bus/pci/devices/%s/sriov_drivers_autoprobe", pf), "0\n")
 }
 
-// ConfigureVFs has the claim's record say that the PFs were told what they impose on its
-// VFs now, and binds these to VFIO.
+// ConfigureVFs writes into the claim's record that the PFs were told the settings that they impose on its VFs now, and binds
+// these VFs to VFIO.
 func (t *Tree) ConfigureVFs(rec *journal.Record) {
 	t.TB.Helper()
 	for _, u := range t.links().PFs {

@@ -151,8 +151,7 @@ func (t *Tree) Run(tenant string, mounts ...string) {
 	t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-"+tenant+"/config.json", string(text))
 }
 
-// AskedContainerd has containerd answer as it does once it has been restarted with the files of the board, except for what
-// change makes of it.
+// AskedContainerd makes containerd answer as it does after a restart with the files of the board. change may modify the answer.
 func (t *Tree) AskedContainerd(change func(*facts.RunningContainerd)) {
 	t.TB.Helper()
 	said := &facts.RunningContainerd{
@@ -174,8 +173,7 @@ func (t *Tree) AskedContainerd(change func(*facts.RunningContainerd)) {
 	t.Put(runtimes.RunningFile, string(text))
 }
 
-// AddToKata has Kata's configuration for kata-gpu say something more, after all
-// else that it says.
+// AddToKata adds text to Kata's configuration for kata-gpu, after everything else in it.
 func (t *Tree) AddToKata(text string) {
 	t.TB.Helper()
 	t.Put(KataDropIns+"/99-fault.toml", text)
@@ -196,7 +194,7 @@ type Process struct {
 	Exe       string
 	Arguments []string
 	UID       int
-	// Parent is 1 where it is zero.
+	// Parent is the PID of the parent; zero means 1.
 	Parent int
 	// Container is the id of its container and Pod the UID of its pod; empty for a
 	// process of the node itself.
@@ -206,10 +204,10 @@ type Process struct {
 	Files []string
 	// Maps are the files that it has mapped.
 	Maps []string
-	// Mems are the NUMA nodes that it may have memory of, "0-1" where empty.
+	// Mems are the NUMA nodes that it may have memory of; empty means "0-1".
 	Mems string
-	// MemoryMax is what its cgroup bounds its memory to; "" is 128 GiB for one in a
-	// pod, and no bound for one that is in none.
+	// MemoryMax is the limit of its cgroup's memory. Empty means 128 GiB for a process in a pod, and no limit for a process in
+	// none.
 	MemoryMax string
 }
 
@@ -299,7 +297,7 @@ func maps(files []string) string {
 	return text.String()
 }
 
-// Symlink makes a link with the very text.
+// Symlink makes a link whose target is exactly the text.
 func (t *Tree) Symlink(name, text string) {
 	t.TB.Helper()
 	name = t.Path(name)

@@ -1,4 +1,3 @@
-// Package chart writes down the values of the Helm chart as a table: what they take is
-// in values.schema.json, their defaults and what they are for in values.yaml, and
-// the chart's README has both together.
+// Package chart makes a table of the values of the Helm chart. What the values accept is in values.schema.json, their defaults
+// and their purpose are in values.yaml, and the chart's README has both together.
 package chart

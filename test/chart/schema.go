@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// schema is values.schema.json, as far as the table tells of it.
+// schema is the part of values.schema.json that the table needs.
 type schema struct {
 	Ref        string `json:"$ref"`
 	Type       any
@@ -29,7 +29,7 @@ func readSchema(text []byte) (*schema, error) {
 	return s, nil
 }
 
-// resolve returns what a reference is to, and the schema itself where it is none.
+// resolve returns the schema that a reference names, or the schema itself if it is no reference.
 func (s *schema) resolve(root *schema) *schema {
 	if name, ok := strings.CutPrefix(s.Ref, "#/$defs/"); ok && root.Defs[name] != nil {
 		return root.Defs[name]
@@ -37,7 +37,8 @@ func (s *schema) resolve(root *schema) *schema {
 	return s
 }
 
-// takes says in words what a value may be. It is empty for each value of a type, which the default shows.
+// takes says in words what a value may be. It is empty if each value of the type is allowed, because the default shows the
+// type.
 func (s *schema) takes(root *schema) string {
 	if s.Items != nil {
 		return "list of " + s.Items.noun(root)

@@ -10,10 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Table returns the values as a table in Markdown, in the order of values.yaml, whose
-// comments say what they are for. It is an error when a value is not in the
-// schema, or required there and without a default, or is explained neither by a comment of its own nor by one of
-// what it belongs to.
+// Table returns the values as a table in Markdown, in the order of values.yaml. The comments in values.yaml say what the values
+// are for. It is an error if a value is not in the schema, if the schema requires it and it has no default, or if neither a
+// comment of its own nor one of a value above it explains it.
 func Table(schemaText, values []byte) (string, error) {
 	root, err := readSchema(schemaText)
 	if err != nil {
@@ -35,7 +34,7 @@ type writer struct {
 	problems []error
 }
 
-// members writes the rows of a mapping's members; explained says that a comment tells of all of them.
+// members writes the rows of a mapping's members. explained is true if a comment already explains all of them.
 func (w *writer) members(path string, mapping *yaml.Node, s *schema, explained bool) {
 	written := map[string]bool{}
 	for i := 0; i < len(mapping.Content); i += 2 {
@@ -74,8 +73,8 @@ func (w *writer) member(path, comment string, value *yaml.Node, s *schema, expla
 	w.row(path, s.takes(w.root), text, comment)
 }
 
-// plain says that a mapping's default shows all that a row for each member would: nothing in it has a comment, or
-// takes less than its type.
+// plain reports whether a mapping's default shows all that rows for its members would show: no member has a comment, or takes
+// less than each value of its type.
 func (w *writer) plain(mapping *yaml.Node, s *schema) bool {
 	for i := 0; i < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]

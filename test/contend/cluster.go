@@ -37,7 +37,8 @@ func (r *contest) createClaim(ctx context.Context, name string) error {
 	return err
 }
 
-// schedule allocates a device to a claim if it is free by a view that is a while old by then. Some claims tolerate taints.
+// schedule allocates a device to a claim if the device was free when it looked, a while before it writes, as a scheduler does
+// with its view. Some claims tolerate taints.
 func (r *contest) schedule(ctx context.Context, claim string, d cluster.ID) bool {
 	tolerates := r.chance(7)
 	r.mu.Lock()

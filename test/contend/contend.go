@@ -1,7 +1,7 @@
-// Package contend has tenants contend for a GPU that two DRA drivers publish, by random schedules on an API server, real or
-// not. What the controller does is the test's; the scheduler, the kubelet, both drivers and their faults are scripted here:
-// a scheduler that reads stale rules, claims that tolerate every taint, slices that come and go, drivers that are slow or
-// dead, and pods that are deleted by force.
+// Package contend makes tenants contend for a GPU that two DRA drivers publish, by random schedules on an API server, real or
+// not. The test runs the controller. This package scripts the scheduler, the kubelet, both drivers and their faults: a
+// scheduler that reads stale rules, claims that tolerate every taint, slices that come and go, drivers that are slow or dead,
+// and pods that are deleted by force.
 package contend
 
 import (

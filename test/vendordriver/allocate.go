@@ -20,7 +20,7 @@ type view struct {
 // ErrNoDevice says that all of the driver's devices are tainted or allocated.
 var ErrNoDevice = errors.New("no device is free")
 
-// Look reads what Allocate decides by if it is late.
+// Look reads the view by which Allocate decides while [Faults.Late] is set.
 func (d *Driver) Look(ctx context.Context) error {
 	seen, err := d.look(ctx)
 	if err != nil {

@@ -41,8 +41,8 @@ type Config struct {
 	// Node is the node's name, and that of the driver's pool.
 	Node string
 	GPUs []GPU
-	// KernelDriver returns the kernel driver that a function is bound to. A GPU on a VFIO driver can't be prepared. Nil:
-	// every GPU can.
+	// KernelDriver returns the kernel driver that a function is bound to. A GPU on a VFIO driver can't be prepared. If
+	// KernelDriver is nil, every GPU can be.
 	KernelDriver func(pci.Address) string
 	// Rediscovers says that the driver publishes a GPU only while it is not on a VFIO driver. Others publish what they found
 	// at their start, whatever becomes of it.
@@ -73,7 +73,7 @@ func New(c Config) *Driver {
 	return &Driver{Config: c, used: map[types.UID]use{}, released: make(chan struct{})}
 }
 
-// Device returns the name of a GPU's device: of a partition its number, counted from 0.
+// Device returns the name of a GPU's device. partition is the number of the GPU's partition, counted from 0.
 func Device(a pci.Address, partition int) string {
 	return fmt.Sprintf("card-%s-%d", a.Label(), partition)
 }

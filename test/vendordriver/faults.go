@@ -7,14 +7,14 @@ import (
 
 // Faults are what a driver, or a scheduler that works with it, does wrong.
 type Faults struct {
-	// Slow: Publish, Prepare and Unprepare do nothing until [Driver.Release].
+	// Slow makes Publish, Prepare and Unprepare wait until [Driver.Release].
 	Slow bool
-	// Dead: they fail. What is published and used stays.
+	// Dead makes Publish, Prepare and Unprepare fail. Published slices and prepared claims stay.
 	Dead bool
-	// IgnoresTaints: Allocate takes devices whatever taints they have, as for a claim that tolerates all.
+	// IgnoresTaints makes Allocate take devices whatever taints they have, as for a claim that tolerates all taints.
 	IgnoresTaints bool
-	// Late: Allocate decides by what [Driver.Look] saw, as a scheduler with an old cache does. The API server still refuses a
-	// claim that changed.
+	// Late makes Allocate decide by what [Driver.Look] saw, as a scheduler with an old cache does. The API server still refuses
+	// a claim that changed.
 	Late bool
 }
 

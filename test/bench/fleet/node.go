@@ -19,8 +19,8 @@ import (
 // own. The first half is on NUMA node 0, the others on node 1.
 const Rails = 8
 
-// Node returns a node whose PFs have that many VFs each, up to 240. All its functions are well and isolated, and what the
-// config says is ours; nil stands for the default.
+// Node returns a node whose PFs have vfs VFs each, at most 240. All its functions are healthy and isolated. The config selects
+// the functions that are published; nil stands for the default.
 func Node(name string, vfs int, config *v1alpha1.NodeConfig) *publish.Node {
 	s := &device.Snapshot{Host: device.Host{BootID: "boot", IOMMUs: []string{"dmar0"}, IOMMUFD: true}}
 	for i := range Rails {

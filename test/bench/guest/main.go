@@ -1,7 +1,12 @@
-// Command guest runs in the lab machine: it times Prepare of each function that it is given against the same kernel writes
-// done by a minimal C loop, and against driverctl, or, after "vf", the settings of a PF's VF against iproute2, after
-// "opens" and "guests", opens of several functions and starts of VMs with them at once against one, after "pins", one iommufd object against one for each
-// function, after "bar", a BAR mapped at an aligned address against another. They take turns, and it prints medians and ratios.
+// Command guest runs in the lab machine and prints medians and ratios of what it times. The two sides of a comparison take
+// turns. For each function that it is given, it times Prepare against the same kernel writes by a minimal C loop, and against
+// driverctl. With one of these words before the addresses, it times something else:
+//
+//	vf      settings of a PF's VF, against iproute2
+//	opens   opens of several functions at once, against one
+//	guests  starts of VMs with the functions at once, against one
+//	pins    one iommufd object, against one for each function
+//	bar     a BAR mapped at an aligned address, against another address
 package main
 
 import (

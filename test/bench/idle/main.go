@@ -1,5 +1,6 @@
-// Command idle is what a DRA plugin is before it does anything: the same helper on the same sockets, the same clients
-// and informers, and no device. The benchmarks compare the plugin's memory with it. SIGUSR1 frees what it can.
+// Command idle is a DRA plugin that does nothing: the same helper on the same sockets as the plugin, the same clients and
+// informers, and no device. The benchmarks compare the plugin's memory with it. On SIGUSR1 it frees the memory that it can
+// free.
 package main
 
 import (

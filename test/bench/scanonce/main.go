@@ -45,8 +45,8 @@ func run(ctx context.Context, args []string) error {
 	return printPeak()
 }
 
-// printPeak prints the line of proc_pid_status(5) with the greatest resident memory, in KiB. What wait4(2) says of a child is at
-// least its parent's.
+// printPeak prints the line of proc_pid_status(5) with the greatest resident memory, in KiB. It does not use wait4(2), whose
+// value for a child is at least that of its parent.
 func printPeak() error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -46,8 +46,8 @@ const (
 type Config struct {
 	// Node is the node's name. A Node object must exist.
 	Node string
-	// Server is how to reach the API server, and is changed. Each stand-in has its own, with a Dial of its own: others share
-	// connections.
+	// Server is how to reach the API server. The stand-in changes it. Each stand-in needs its own Server with a Dial of its
+	// own, because otherwise stand-ins share connections.
 	Server *rest.Config
 	// Dir is an existing directory of its own, with a short path: it has sockets.
 	Dir string

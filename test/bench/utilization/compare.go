@@ -15,7 +15,7 @@ func Traces(w Workload, seeds int) [][]Job {
 	return all
 }
 
-// Comparison runs the same traces under several policies. It counts what is in a span: before it, the cluster fills.
+// Comparison runs the same traces under several policies. It counts only what is in Span, because the cluster fills before it.
 type Comparison struct {
 	Allocator *Allocator
 	Traces    [][]Job
@@ -27,8 +27,8 @@ func (c *Comparison) Under(p Policy) Figures {
 	return c.pick(p, []int{p.VMNodes}, nil)
 }
 
-// Hindsight returns the figures of a split cluster whose VM nodes are for each trace the best of all numbers, or one of the best,
-// as only hindsight can tell.
+// Hindsight returns the figures of a split cluster that has, for each trace, the best number of VM nodes, or one of the best.
+// Only hindsight can tell this number.
 func (c *Comparison) Hindsight(p Policy, better func(a, b Figures) bool) Figures {
 	all := make([]int, p.Nodes+1)
 	for i := range all {

@@ -24,7 +24,7 @@ type Figures struct {
 	All, Large Waits
 }
 
-// Waits are percentiles of times. A refused job waited as long as jobs are patient.
+// Waits are percentiles of times. A refused job counts with the time for which jobs are patient.
 type Waits struct{ Median, P95 time.Duration }
 
 // Sample is the sum of runs. Its zero value is none.

@@ -12,12 +12,13 @@ const (
 	Spread
 )
 
-// OnePool as a number of VM nodes says that all nodes take both kinds of jobs.
+// OnePool, as the number of VM nodes, means that all nodes take both kinds of jobs.
 const OnePool = -1
 
 // Policy is how a cluster is operated.
 type Policy struct {
-	// Nodes is the cluster's size. VMNodes of them have the label for VM jobs and the others that for containers, or OnePool.
+	// Nodes is the cluster's size. VMNodes of these nodes have the label for VM jobs, and the others the label for containers.
+	// VMNodes may be OnePool.
 	Nodes, VMNodes int
 	Order          Order
 	Costs          Costs

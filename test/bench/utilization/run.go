@@ -69,7 +69,8 @@ func (n *node) closed(tenant, domain int) gpus {
 // pool is nodes that take the same jobs.
 type pool struct {
 	nodes []*node
-	// full is the fewest GPUs that a tenant asked for in vain since some were released: more don't fit either.
+	// full is, by tenant, the smallest number of GPUs that did not fit since GPUs were last released. Larger numbers don't fit
+	// either.
 	full map[int]int
 }
 
@@ -125,7 +126,7 @@ func (r *run) poolOf(j *Job) *pool {
 	return r.others
 }
 
-// until lets jobs end that do so by then, and others have their GPUs.
+// until ends the jobs whose time is over by then, and gives their GPUs to waiting jobs.
 func (r *run) until(then time.Duration) {
 	for len(r.ends) > 0 && r.ends[0].at <= then {
 		now := r.ends[0].at
@@ -143,7 +144,7 @@ func (r *run) release(i int) {
 	clear(r.poolOf(&r.jobs[i]).full)
 }
 
-// retry tries all jobs that wait, the first that came first.
+// retry tries all waiting jobs, in the order of their arrival.
 func (r *run) retry(now time.Duration) {
 	r.waiting = slices.DeleteFunc(r.waiting, func(i int) bool {
 		if last := r.jobs[i].Arrival + r.policy.Patience; last < now {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Mix is how many tenants there are, and how unequal: of n tenants, the k-th has a share of the jobs in proportion to 1/k to the power
-// of Skew. With 0 all have the same.
+// Mix says how many tenants there are, and how unequal they are: the k-th tenant has a share of the jobs in proportion to 1/k
+// to the power of Skew. If Skew is 0, all tenants have the same share.
 type Mix struct {
 	Tenants int
 	Skew    float64

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Pace is how often is tried.
+// Pace says how long one try may take, and how long to wait before the next.
 type Pace struct {
 	// Limit is for one try: a server that starts may accept a connection long before it answers, if ever.
 	Limit time.Duration
@@ -15,8 +15,8 @@ type Pace struct {
 	Pause time.Duration
 }
 
-// Until tries until it works. It gives up with what ended tells, once that is an error, and with the cause of ctx and the
-// last try's error at the end of ctx.
+// Until repeats try until it succeeds. It gives up when ended returns an error, with that error. When ctx ends, it gives up
+// with the cause of ctx and the error of the last try.
 func Until(ctx context.Context, pace Pace, ended func() error, try func(context.Context) error) error {
 	for {
 		once, cancel := context.WithTimeout(ctx, pace.Limit)

@@ -63,8 +63,8 @@ func (e Entry) Path() string { return filepath.Join(e.Dir, e.Key) }
 // Working is where a build that is not finished lies.
 func (e Entry) Working() string { return e.Path() + ".building" }
 
-// Ensure builds the entry if it is not there. Progress goes to out, and nothing where the entry is there. A build that
-// ends early, by error or signal, leaves nothing that a later call would use.
+// Ensure builds the entry if it does not exist. It writes progress to out, and nothing if the entry exists. A build that ends
+// early, by an error or a signal, leaves nothing that a later call would use.
 func (e Entry) Ensure(ctx context.Context, out io.Writer, build func(context.Context, Build) error) error {
 	if built, err := e.built(); built || err != nil {
 		return err

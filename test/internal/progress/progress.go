@@ -28,7 +28,7 @@ func (p *Progress) Step(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.out, "[%4.0fs] %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Every prints a line again and again until stop is called, which returns when no more comes.
+// Every prints a line periodically until stop is called. Once stop has returned, no line follows.
 func (p *Progress) Every(pause time.Duration, line func() string) (stop func()) {
 	var wg sync.WaitGroup
 	done := make(chan struct{})

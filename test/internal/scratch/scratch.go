@@ -1,5 +1,5 @@
-// Package scratch makes directories that are gone when their owners are: what a killed process could not remove, the
-// next one does.
+// Package scratch makes directories that do not outlive their owners: what a killed process could not remove, the next process
+// removes.
 package scratch
 
 import (

@@ -15,7 +15,8 @@ const (
 	most = 75
 )
 
-// Host says so of this host; empty if it had processors left, or the kernel does not know.
+// Host describes the shortage of processors on this host. It is empty if the host had processors left, or if the kernel does
+// not know.
 func Host() string {
 	text, err := os.ReadFile(pressure)
 	if err != nil {
