@@ -1,4 +1,4 @@
-// Command kata-vfio-controller prevents that a GPU that kata-vfio shares with another DRA driver gets two consumers. It also
+// Command kata-vfio-controller keeps a GPU that kata-vfio shares with another DRA driver from getting two consumers. It also
 // runs the sanitizing stages of devices between two tenants, registers the tenants of exclusive domains, publishes
 // DeviceClasses for tenants, and counts GPUs for KAI.
 package main

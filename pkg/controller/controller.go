@@ -1,5 +1,5 @@
-// Package controller implements kata-vfio-controller, which does what needs a view of the whole cluster. It prevents that a GPU
-// that kata-vfio and another DRA driver publish gets two consumers, one in a VM and one in a container. For this it uses
+// Package controller implements kata-vfio-controller, which does what needs a view of the whole cluster. It keeps a GPU that
+// kata-vfio and another DRA driver publish from getting two consumers, one in a VM and one in a container. For this it uses
 // DeviceTaintRules, and conditions that the scheduler waits for. It also runs sanitizing stages, registers tenants for
 // exclusive domains, reserves these domains before pods are bound, and publishes which DeviceClasses tenants have and how many
 // GPUs KAI is to count.

@@ -246,7 +246,7 @@ func (i *informers) cached() *store {
 }
 
 // fresh lists the objects from the API server instead of a cache. A list without a resource version is consistent.
-// [twin.GPU.Fresh] requires this order of the lists. fresh gives up after listLimit.
+// [twin.GPU.Fresh] requires this order of the lists. fresh ends after listLimit at the latest.
 func (c *Controller) fresh(ctx context.Context) (*store, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, errors.New("no answer in time"))
 	defer cancel()

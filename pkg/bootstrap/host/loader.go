@@ -250,7 +250,7 @@ func (r *reader) uBootMenu() Loader {
 	return l
 }
 
-// updateExtlinux returns the loader of Alpine. Its tool replaces the configuration only with overwrite=1.
+// updateExtlinux returns Alpine's loader if its tool replaces the configuration, which it does only with overwrite=1.
 func (r *reader) updateExtlinux() Loader {
 	l := Loader{Kind: UpdateExtlinux, Defaults: r.first(kernelargs.UpdateExtlinux), Tool: r.first("sbin/update-extlinux", "usr/sbin/update-extlinux"), Config: kernelargs.SyslinuxConfig}
 	settings := kernelargs.NewSettings(nil)
