@@ -170,8 +170,8 @@ type work struct {
 }
 
 // commit makes the changes and returns the journal that records them. It first writes the former contents and the intent to
-// disk, and then the new contents beside the files. Then it replaces each file, and writes running settings last. If any of
-// this fails, it undoes everything.
+// disk, and then the new contents beside the files. Then it replaces each file, and writes running settings last. If a file or
+// a setting can't be written, it undoes everything.
 func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 	for i := range w.changes {
 		if err := e.intend(w.after, &w.changes[i]); err != nil {

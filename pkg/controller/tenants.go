@@ -92,7 +92,8 @@ func (t *tenants) round(ctx context.Context) bool {
 	return err == nil && decision != nil
 }
 
-// try reads, decides and writes. It returns its last action. The decision is nil if try failed or has to be called again.
+// try reads, decides and writes. It returns its last action. The decision is nil if try has to be called again, because it
+// could not read, or only created the ConfigMap.
 //
 // The namespaces of a write are listed from the API server after the ConfigMap was read. With a cache that is behind, a former
 // leader would give a namespace that was recreated meanwhile its former ID. The API server refuses the write if another write

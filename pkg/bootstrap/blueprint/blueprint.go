@@ -138,8 +138,8 @@ func resetMethods() []string {
 
 // Fabric configures NVIDIA's Fabric Manager.
 type Fabric struct {
-	// Partitions makes Fabric Manager give VMs partitions of GPUs. Only the plugin can request them, because Fabric Manager's
-	// API is on a socket that only root can reach.
+	// Partitions makes Fabric Manager give VMs partitions of GPUs, at the request of the plugin alone: Fabric Manager's API is
+	// on a socket that only root can reach.
 	Partitions bool `json:"partitions,omitempty"`
 	// Activate lists the partitions, by Fabric Manager's numbers, that are activated at each boot. It is for nodes whose node
 	// config does not set fabric: if it does, the plugin activates the partitions of claims.

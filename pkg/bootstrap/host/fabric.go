@@ -32,9 +32,9 @@ func fabricSettings() [][2]string {
 	}
 }
 
-// fabricStart is a service that runs before each start of Fabric Manager. If the journal of this boot has a partition, Fabric
-// Manager restarts under running VMs: it then waits for the list of active partitions, and keeps their links. Otherwise it
-// initializes the fabric. After a boot no partition is active, whatever the journal has.
+// fabricStart is a service that runs before each start of Fabric Manager. If the journal of this boot has a partition, the
+// start is a restart under running VMs: Fabric Manager then waits for the list of active partitions, and keeps their links.
+// Otherwise it initializes the fabric. After a boot no partition is active, whatever the journal has.
 //
 // The service writes a copy of the configuration with that setting. Fabric Manager sees the copy in place of the vendor's file
 // in /usr, which is not changed.

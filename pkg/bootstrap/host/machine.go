@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Module says whether a kernel has a module as a file (Loadable) or in itself (BuiltIn). If both are false, the kernel does not
-// have the module.
+// Module says how a kernel has a module: as a loadable file, or built in. If Loadable and BuiltIn are false, the kernel does
+// not have the module.
 type Module struct {
 	Loadable, BuiltIn bool
 	// Loaded is true if the running kernel has loaded the module. It is false for an image and for most built-in modules.
