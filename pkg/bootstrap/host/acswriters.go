@@ -20,17 +20,25 @@ type startup struct {
 	dirs     []string
 	suffixes []string
 	files    []string
+	// dropIns is the suffix of directories below dirs whose files add commands to a unit (systemd.unit(5)); empty if there are none.
+	dropIns string
 }
+
+const (
+	serviceSuffix = ".service"
+	// dropInsSuffix ends the names of directories with drop-ins of one service, and is the end of service.d, the directory for all services.
+	dropInsSuffix = "service.d"
+)
 
 // unitDirs are the directories from which systemd reads units (systemd.unit(5)).
 func unitDirs() []string {
 	return []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"}
 }
 
-// startups returns all kinds: systemd's services, udev's rules, cron's tables, tmpfiles.d and rc.local.
+// startups returns all kinds: systemd's services with their drop-ins, udev's rules, cron's tables, tmpfiles.d and rc.local.
 func startups() []startup {
 	return []startup{
-		{dirs: unitDirs(), suffixes: []string{".service"}},
+		{dirs: unitDirs(), suffixes: []string{serviceSuffix}, dropIns: dropInsSuffix},
 		{dirs: []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/local/lib/udev/rules.d", "usr/lib/udev/rules.d"}, suffixes: []string{".rules"}},
 		{dirs: []string{"etc/cron.d", "var/spool/cron", "var/spool/cron/crontabs"}, suffixes: []string{""}, files: []string{"etc/crontab"}},
 		{dirs: []string{"etc/tmpfiles.d"}, suffixes: []string{".conf"}, files: []string{"etc/rc.local", "etc/rc.d/rc.local"}},
@@ -49,7 +57,7 @@ func (n *node) startedCommands() {
 			}
 			seen[file] = true
 			text := n.script(file)
-			by := origin{file: file, runs: !strings.HasSuffix(file, ".service") || slices.Contains(wanted, path.Base(file))}
+			by := origin{file: file, runs: runsAtStart(file, wanted)}
 			n.commandsIn(text, by)
 			n.followScripts(text, by, seen)
 		}
@@ -70,14 +78,46 @@ func (n *node) followScripts(text string, by origin, seen map[string]bool) {
 	}
 }
 
+// runsAtStart reports whether the commands of a file run at the node's start: those of a service or of its drop-in only if a target wants the
+// service. The drop-ins in foo-.service.d and foo@.service.d are for all services whose names begin so.
+func runsAtStart(file string, wanted []string) bool {
+	dir := path.Base(path.Dir(file))
+	service, isDropIn := strings.CutSuffix(dir, "."+dropInsSuffix)
+	switch {
+	case strings.HasSuffix(file, serviceSuffix):
+		return slices.Contains(wanted, path.Base(file))
+	case !isDropIn:
+		return true
+	case strings.HasSuffix(service, "-"), strings.HasSuffix(service, "@"):
+		return slices.ContainsFunc(wanted, func(unit string) bool { return strings.HasPrefix(unit, service) })
+	}
+	return slices.Contains(wanted, service+serviceSuffix)
+}
+
 func (n *node) startupFiles(s startup) []string {
 	files := slices.Clone(s.files)
 	for _, dir := range s.dirs {
-		names, _ := n.tree.ReadDir(dir) // usually it does not exist
+		files = append(files, n.filesIn(dir, s.suffixes)...)
+		if s.dropIns == "" {
+			continue
+		}
+		names, _ := n.tree.ReadDir(dir)
 		for _, name := range names {
-			if slices.ContainsFunc(s.suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
-				files = append(files, path.Join(dir, name))
+			if strings.HasSuffix(name, s.dropIns) {
+				files = append(files, n.filesIn(path.Join(dir, name), []string{".conf"})...)
 			}
+		}
+	}
+	return files
+}
+
+// filesIn returns the files of a directory whose names have one of the suffixes.
+func (n *node) filesIn(dir string, suffixes []string) []string {
+	var files []string
+	names, _ := n.tree.ReadDir(dir) // usually it does not exist
+	for _, name := range names {
+		if slices.ContainsFunc(suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
+			files = append(files, path.Join(dir, name))
 		}
 	}
 	return files

@@ -33,6 +33,20 @@ func TestCommandsAtTheStartThatUndoIsolationAreNamed(t *testing.T) {
 			"usr/local/lib/systemd/system/basic.target.requires": "", "usr/local/lib/systemd/system/basic.target.requires/acs.service": "",
 		}, true, "/" + script + " line 2, which /usr/local/lib/systemd/system/acs.service line 2 runs"},
 		"in a unit that nothing enables": {tree{unit: run, script: "#!/bin/bash\n" + off + "\n"}, false, "/" + script + " line 2, which"},
+		"in a drop-in of an enabled unit": {tree{
+			"usr/lib/systemd/system/multi-user.target.wants": "", "usr/lib/systemd/system/multi-user.target.wants/kubelet.service": "",
+			"etc/systemd/system/kubelet.service.d": "", "etc/systemd/system/kubelet.service.d/10-acs.conf": "[Service]\nExecStartPost=" + off + "\n",
+		}, true, "/etc/systemd/system/kubelet.service.d/10-acs.conf line 2 switches isolation"},
+		"in a drop-in of services with a prefix": {tree{
+			"etc/systemd/system/multi-user.target.wants": "", "etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service": "",
+			"etc/systemd/system/nvidia-.service.d": "", "etc/systemd/system/nvidia-.service.d/a.conf": run, script: "#!/bin/bash\n" + off + "\n",
+		}, true, "/" + script + " line 2, which /etc/systemd/system/nvidia-.service.d/a.conf line 2 runs"},
+		"in a drop-in of all services": {tree{
+			"run/systemd/system/service.d": "", "run/systemd/system/service.d/a.conf": "[Service]\nExecStopPost=" + off + "\n",
+		}, true, "/run/systemd/system/service.d/a.conf line 2"},
+		"in a drop-in of a unit that nothing enables": {tree{
+			"etc/systemd/system/kubelet.service.d": "", "etc/systemd/system/kubelet.service.d/10-acs.conf": "[Service]\nExecStartPost=" + off + "\n",
+		}, false, "10-acs.conf line 2"},
 		"by udev":                        {tree{"etc/udev/rules.d/9.rules": "ACTION==\"add\", RUN+=\"/usr/bin/setpci -s %k ECAP_ACS+6.w=0\"\n"}, true, "/etc/udev/rules.d/9.rules line 1"},
 		"by udev, a site's":              {tree{"usr/local/lib/udev/rules.d/9.rules": "ACTION==\"add\", RUN+=\"/usr/bin/setpci -s %k ECAP_ACS+6.w=0\"\n"}, true, "/usr/local/lib/udev/rules.d/9.rules line 1"},
 		"by cron":                        {tree{"etc/cron.d/acs": "@reboot root /usr/local/sbin/acs.sh\n", script: "#!/bin/sh\n" + off}, true, "which /etc/cron.d/acs line 1 runs"},
