@@ -11,7 +11,7 @@ import (
 // CallKind is the kind of a call for a claim.
 type CallKind string
 
-// Kinds of calls: of [Preparer.Prepare], [Preparer.UnprepareIf], [Preparer.HandOver] and [Preparer.Renew].
+// Kinds of calls: one for each of [Preparer.Prepare], [Preparer.UnprepareIf], [Preparer.HandOver] and [Preparer.Renew].
 const (
 	CallPrepare   CallKind = "prepare"
 	CallUnprepare CallKind = "unprepare"
@@ -21,14 +21,15 @@ const (
 
 // Tracer follows the calls for claims.
 type Tracer interface {
-	// Call is called when a call begins. The call's work gets the context that it returns, and end is called with the result.
+	// Call is called when a call begins. The work of the call runs with the returned context. At the end of the call,
+	// end is called with its result.
 	Call(ctx context.Context, c Call) (traced context.Context, end func(Result))
 }
 
 // Call is one call for a claim.
 type Call struct {
 	Kind CallKind
-	// Claim has only its UID, except in a Prepare.
+	// Claim is the claim of the call. In all calls but Prepare, only its UID is set.
 	Claim plan.Ref
 	// Sandbox is the sandbox of a HandOver or Renew.
 	Sandbox string
@@ -38,12 +39,12 @@ type Call struct {
 type Result struct {
 	// Record is the record of a Prepare that succeeded.
 	Record *journal.Record
-	// Proofs are of the resets of an Unprepare.
+	// Proofs are the proofs of the resets that an Unprepare made.
 	Proofs []isolation.Proof
 	Err    error
 }
 
-// begun reports a call that begins.
+// begun reports to the tracer that a call begins. Without a tracer, it does nothing.
 func (c *Config) begun(ctx context.Context, call Call) (traced context.Context, end func(Result)) {
 	if c.Tracer == nil {
 		return ctx, func(Result) {}

@@ -11,9 +11,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// decide makes the plan and writes the record, from which on a crash leaves a record that Recover undoes. Functions of an
-// exclusive domain have locks of their own each, so a lock for all domains is held from the decision, which goes by the
-// records of other claims, until the record is on disk.
+// decide makes the plan and writes the record. If the plugin crashes after that, Recover undoes the record. The
+// decision depends on the records of other claims in the same exclusive domains, but the lock of a function covers only
+// that function. So decide holds one lock for all domains until the record is on disk.
 func (o *Order) decide(ctx context.Context, req *claim.Request, kind journal.Kind, snap *device.Snapshot, changes []func(*plan.Plan)) (*journal.Record, error) {
 	if o.Config.Node.HasExclusive() {
 		release, err := o.Effects.Lock(ctx, plan.NewRef(req), []effects.Lock{{Name: "exclusive-domains", Kept: true}})
@@ -33,8 +33,8 @@ func (o *Order) decide(ctx context.Context, req *claim.Request, kind journal.Kin
 	return rec, o.announce(ctx, snap, rec)
 }
 
-// announce completes the plan and writes the record. An address must differ from those of all records, so a lock is
-// held from its choice until the record is on disk.
+// announce completes the plan and writes the record. The MAC address or GUID of a VF must differ from those in all
+// records, so announce holds a lock from the choice of the address until the record is on disk.
 func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if rec.Plan.HasVF() {
 		release, err := o.Effects.Lock(ctx, rec.Plan.Claim, []effects.Lock{{Name: "vf-addresses", Kept: true}})
@@ -43,8 +43,8 @@ func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journa
 		}
 		defer release()
 	}
-	// The resolvers only read. What they find is in the record before the first effect, so that an undo knows what to put
-	// back.
+	// The resolvers only read. The record contains what they find before the first effect, so that an undo knows which
+	// values to restore.
 	if err := o.Effects.ResolveEndpoints(snap, rec); err != nil {
 		return err
 	}
@@ -60,9 +60,8 @@ func (o *Order) announce(ctx context.Context, snap *device.Snapshot, rec *journa
 	return o.intend(ctx, snap, rec)
 }
 
-// intend writes the record and looks for holders at the same time: both must be
-// done before the first step, and both take a while. If there is a holder, it removes
-// the record.
+// intend writes the record and, at the same time, looks for holders. Both must be done before the first step, and both
+// take a while. If there is a holder, intend removes the record again.
 func (o *Order) intend(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	ref, addrs := rec.Plan.Claim, rec.Plan.Addresses() // save changes rec
 	held := make(chan error, 1)
@@ -70,7 +69,7 @@ func (o *Order) intend(ctx context.Context, snap *device.Snapshot, rec *journal.
 	saveErr := o.Effects.Save(rec, journal.Preparing, "")
 	heldErr := <-held
 	if saveErr == nil && heldErr != nil {
-		// No effect has begun under this record, so it goes without an undo.
+		// No effect of this record has begun, so the record is removed without an undo.
 		saveErr = o.Effects.Forget(rec)
 	}
 	return errors.Join(heldErr, saveErr)

@@ -16,8 +16,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// NotPreparedError says that the sandbox can't get the claim's devices: the claim has no record, or its record has
-// another state than Prepared or is of an earlier boot.
+// NotPreparedError says that the sandbox can't get the claim's devices. The claim has no record, its record has another
+// state than Prepared, its record is of an earlier boot, or the claim is prepared for another pod.
 type NotPreparedError struct {
 	Claim plan.Ref
 	// State is empty for a claim without a record.
@@ -40,17 +40,17 @@ func (e *NotPreparedError) Error() string {
 	return fmt.Sprintf("claim %s is not prepared: it is %s", e.Claim, e.State)
 }
 
-// HandOver records that a sandbox gets the functions of a prepared claim. From then on, the shim that requested them
-// and its descendants count as holders until they end or the VM is known to run, because the VM may not have opened the
-// functions yet. A shim without a child counts for at most five minutes.
+// HandOver records that a sandbox gets the functions of a prepared claim. The VM may not have opened the functions yet.
+// So from now on, the shim that requested them and the shim's descendants count as holders, until they end or the VM is
+// known to run. A shim without a child counts for at most five minutes.
 //
 // There is no Unprepare between two sandboxes of one pod. If another sandbox had the functions, it must have ended, and
-// the functions are reset and proven clean first. The first sandbox gets them if their activations are in force, or can be made again: see
-// [Preparer.Reactivate]. HandOver may be repeated for the same sandbox, which only completes
-// its details. If to names a network namespace, the interfaces of physical endpoints move into it. HandOver returns a
-// [NotPreparedError] if the claim went to another pod since the caller looked.
+// HandOver resets the functions and proves them clean first. The first sandbox gets the functions if their activations
+// are in force or can be made again: see [Preparer.Reactivate]. HandOver may be repeated for the same sandbox, and then
+// only completes the sandbox's details. If to names a network namespace, the interfaces of physical endpoints move into
+// it. HandOver returns a [NotPreparedError] if the claim went to another pod since the caller looked.
 //
-// The ledger has the event first: a sandbox whose event can't be written gets nothing.
+// HandOver writes the event to the ledger first. If the event can't be written, the sandbox gets nothing.
 //
 // Errors a caller may branch on: [NotPreparedError], [effects.GoneError], [effects.InUseError], [QuarantinedError],
 // [effects.EvidenceError]. After an error the sandbox must not get the functions.
@@ -75,8 +75,9 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 		}
 		if next := join(had, to, p.order.Effects.Ticks()); had == nil || *had != next {
 			rec.Sandbox = &next
-			// The ledger is first: after a crash in between, it names a sandbox that did not get the functions, and
-			// Backfill closes that. In the other order, a sandbox could have the functions without an event.
+			// The ledger is written before the record. After a crash between the two, the ledger names a sandbox that
+			// did not get the functions, and Backfill closes that event. In the other order, a sandbox could have the
+			// functions without an event.
 			if err := p.order.Effects.Record(ctx, rec.Plan.Claim, effects.OpenEvent(snap, rec)); err != nil {
 				return err
 			}
@@ -91,8 +92,8 @@ func (p *Preparer) HandOver(ctx context.Context, uid string, to journal.Sandbox)
 	})
 }
 
-// succeed makes the functions of a record ready for a sandbox, and returns the record's sandbox if it is this one: nil for a new one, which
-// starts with its own time and processes.
+// succeed makes the functions of a record ready for a sandbox. If the record already has this sandbox, succeed returns
+// it. For a new sandbox it returns nil, so that the sandbox starts with its own time and processes.
 func (p *Preparer) succeed(ctx context.Context, rec *journal.Record, sandboxID string) (had *journal.Sandbox, err error) {
 	switch {
 	case rec.Sandbox == nil:
@@ -108,7 +109,8 @@ func serves(rec *journal.Record, podUID string) bool {
 	return podUID == "" || slices.ContainsFunc(rec.Plan.Claim.Pods, func(c claim.Pod) bool { return c.UID == podUID })
 }
 
-// join merges the details of a sandbox. One caller knows its VMM, another its network namespace.
+// join merges the known details of a sandbox with new ones, because no caller knows all of them: one knows the VMM,
+// another the network namespace.
 func join(had *journal.Sandbox, to journal.Sandbox, now uint64) journal.Sandbox {
 	if had != nil {
 		to.Since, to.Ticks = had.Since, had.Ticks
@@ -127,9 +129,9 @@ func join(had *journal.Sandbox, to journal.Sandbox, now uint64) journal.Sandbox 
 	return to
 }
 
-// Renew makes a prepared claim's functions clean for the next sandbox after the one with the ID has ended: it waits for
-// holders, resets the functions, and compares them with their baseline. It skips a claim that this sandbox does not
-// have, so it may be repeated. Its errors are those of [Preparer.HandOver].
+// Renew makes a prepared claim's functions clean for the next sandbox after the sandbox with the given ID has ended. It
+// waits for holders, resets the functions, and compares them with their baseline. If the claim's record does not name
+// this sandbox, Renew does nothing, so it may be repeated. Its errors are those of [Preparer.HandOver].
 func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) (proofs []isolation.Proof, err error) {
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallRenew, Claim: plan.Ref{UID: uid}, Sandbox: sandboxID})
 	defer func() { end(Result{Err: err}) }()
@@ -150,15 +152,16 @@ func (p *Preparer) Renew(ctx context.Context, uid, sandboxID string) (proofs []i
 	return proofs, err
 }
 
-// handOverWait is how long [Preparer.HandOver] waits for the former sandbox of its pod to end. Kata's Rust runtime stops
-// waiting after ten seconds (pod-resources-rs: DEFAULT_POD_RESOURCES_TIMEOUT), of which the kubelet may take five, and
-// its pod's Event would not say why.
+// handOverWait is how long [Preparer.HandOver] waits for the former sandbox of its pod to end. Kata's Rust runtime
+// stops waiting for HandOver after ten seconds (pod-resources-rs: DEFAULT_POD_RESOURCES_TIMEOUT), of which the kubelet
+// may take five. After such a timeout, the pod's Event would not name the reason.
 const handOverWait = 4 * time.Second
 
-// awaitFormer waits until no process has the functions of a prepared claim's former sandbox open, and otherwise returns
-// an [effects.InUseError]. It does not hold the claim's lock, so that the next sandbox, which asks during the wait,
-// learns which process has them, and not only that the claim is locked. The caller finds all other problems, such as a
-// reset in progress, when it has the lock.
+// awaitFormer waits until no process has the functions of a prepared claim's former sandbox open, and returns an
+// [effects.InUseError] if a process still does at the limit. It does not hold the claim's lock while it waits. So the
+// next sandbox, which asks during the wait, learns which process has the functions, and not only that the claim is
+// locked. awaitFormer ignores all other problems, such as a reset in progress: the caller finds them when it has the
+// lock.
 func (p *Preparer) awaitFormer(ctx context.Context, uid string, former func(*journal.Record) bool, limit time.Duration) error {
 	rec, err := p.order.Effects.Journal.Load(uid)
 	if err != nil || rec == nil || rec.State != journal.Prepared || rec.Sandbox == nil || !former(rec) {
@@ -205,8 +208,9 @@ func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*devi
 	return work(snap, &own)
 }
 
-// renew resets a prepared record's functions. Functions that can't be proven clean are quarantined, and the pod loses
-// them. A crash in the middle leaves the sandbox in the record, so that the next call resets again.
+// renew resets a prepared record's functions. If functions can't be proven clean, they are quarantined, and the pod
+// loses them. After a crash in the middle, the record still names the former sandbox, so that the next call resets the
+// functions again.
 func (p *Preparer) renew(ctx context.Context, rec *journal.Record) error {
 	snap, release, err := p.order.Effects.LockRecord(ctx, rec)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// toTargets brings functions of a record that somebody bound to a host driver back to VFIO before they are reset: a
-// device is never reset below a driver that uses it. It returns an [effects.InUseError] while a process uses one of
-// them there, and an error if one stays there. If another device is at an address, it is not touched. The caller holds
-// the functions' locks.
+// toTargets brings functions of a record back to VFIO before their reset, if somebody bound them to a host driver: a
+// device is never reset while a host driver uses it. toTargets returns an [effects.InUseError] while a process uses
+// such a function on its host driver, and another error if a function stays there. If another device is at an address,
+// it is not touched. The caller holds the functions' locks.
 func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	own, err := o.moved(ctx, snap, rec)
 	if err != nil || len(own.Plan.Functions) == 0 {
@@ -24,8 +24,8 @@ func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journ
 	return o.bringBack(ctx, own)
 }
 
-// moved returns the record with only those functions that somebody moved to a host driver. It returns an
-// [effects.InUseError] while a process uses one of them there.
+// moved returns a copy of the record with only those functions that somebody bound to a host driver. It returns an
+// [effects.InUseError] while a process uses one of them on that driver.
 func (o *Order) moved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) (*journal.Record, error) {
 	own := *rec
 	own.Plan.Functions = nil
@@ -41,7 +41,8 @@ func (o *Order) moved(ctx context.Context, snap *device.Snapshot, rec *journal.R
 	return &own, o.Effects.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses())
 }
 
-// bringBack binds moved functions to VFIO again. Functions that leave the bus meanwhile need no driver.
+// bringBack binds moved functions to VFIO again. If all of them leave the bus meanwhile, that is not an error, because
+// they need no driver.
 func (o *Order) bringBack(ctx context.Context, moved *journal.Record) error {
 	err := o.Effects.BindAll(ctx, moved)
 	if err == nil || o.Effects.AllGone(moved) {
@@ -51,8 +52,9 @@ func (o *Order) bringBack(ctx context.Context, moved *journal.Record) error {
 		moved.Plan.Claim, err)
 }
 
-// proveAgain repeats the resets of a cleaned record whose functions are still on VFIO, because somebody may have used
-// them since the proof. It is for a record that an earlier call cleaned. The caller holds the functions' locks.
+// proveAgain repeats those resets of a cleaned record whose functions are still on VFIO, because somebody may have used
+// the functions since their proof. It is for records that an earlier call cleaned. The caller holds the functions'
+// locks.
 func (o *Order) proveAgain(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	var again []isolation.Reset
 	there := rec.Plan.AddressesIn(snap)

@@ -27,9 +27,10 @@ func newOrder(c *Config) *Order {
 	return &Order{Config: c, Effects: effects.New(c.Parts, c.Node), Planning: &Planning{config: c}}
 }
 
-// abandon undoes a failed Prepare and returns both its cause and what could not be undone.
+// abandon undoes a failed Prepare. It returns the cause of the failure, joined with the error of the undo if there is
+// one.
 func (o *Order) abandon(ctx context.Context, rec *journal.Record, cause error) error {
-	// The kubelet cancels ctx when its own timeout ends, which is often the very reason why Prepare failed.
+	// The kubelet cancels ctx at its own timeout, which is often why Prepare failed. The undo must still run.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config.UndoLimit)
 	defer cancel()
 	o.Effects.MakeRoom()
@@ -54,8 +55,8 @@ func (e *UndoError) Error() string {
 
 func (e *UndoError) Unwrap() error { return e.Err }
 
-// Undo brings all functions back to their original bindings, returns addresses, and removes record and spec. It may be
-// repeated. The cause is nil after a crash.
+// Undo brings all functions back to their original bindings, returns their addresses to the pools, and removes the
+// record and the CDI spec. It may be repeated. The cause is the reason for the undo; it is nil after a crash.
 func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) error {
 	if err := o.CarryOut(ctx, rec, plan.Undo()); err != nil {
 		return err
@@ -67,10 +68,10 @@ func (o *Order) Undo(ctx context.Context, rec *journal.Record, cause error) erro
 	return o.Effects.End(ctx, rec, ledger.CodeUndone, why)
 }
 
-// Reaffirm checks the bindings of a prepared claim's functions and writes its spec again, because the spec's directory
-// does not outlive a reboot. It binds a function that was moved if no process has it open and the node does not need
-// it, and repeats VF settings that were changed, and activations that were lost: see [Order.Reactivate]. If a
-// function is gone, it changes nothing and returns an [effects.GoneError].
+// Reaffirm checks the bindings of a prepared claim's functions, and writes the claim's CDI spec again, because the
+// spec's directory does not survive a reboot. It binds a function again that somebody moved, if no process has the
+// function open and the node does not need it. It also repeats changed VF settings, and makes lost activations again:
+// see [Order.Reactivate]. If a function is gone, Reaffirm changes nothing and returns an [effects.GoneError].
 func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 	moved, err := o.Effects.IsMoved(ctx, rec)
 	if err != nil {
@@ -128,9 +129,10 @@ func (o *Order) rebind(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.Settle(ctx, rec.Plan.Claim)
 }
 
-// isLent reports whether a claim uses a function of a record of policy "bound"; other records are never lent. The claim's
-// record then decides the binding: a function for a physical endpoint waits on its kernel driver. The error says that
-// nobody can know, because the record of a claim that may use it is damaged.
+// isLent reports whether a claim uses a function of a record of policy "bound". Only functions of such records are lent
+// to claims. The binding of a lent function is decided by the claim's record: a function for a physical endpoint waits
+// on its kernel driver. isLent returns an error if the record of a claim that may use the function is damaged, because
+// the answer is unknown then.
 func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) (bool, error) {
 	if rec.Kind != journal.Bound {
 		return false, nil
@@ -147,7 +149,7 @@ func (o *Order) isLent(snap *device.Snapshot, rec *journal.Record) (bool, error)
 	return lent, nil
 }
 
-// InTime returns ctx with the limit for one record.
+// InTime returns ctx with the time limit for one record, which is [Config.RecoverLimit].
 func (o *Order) InTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.Config.RecoverLimit == 0 {
 		return context.WithCancel(ctx)

@@ -67,8 +67,9 @@ func (p *Planning) WithOwners(snap *device.Snapshot) plan.Node {
 	}
 }
 
-// holdings returns the record that holds each function. Records of other boots hold nothing, except for a quarantine: a
-// restart of the machine (perhaps by kexec) does not prove that the device is clean.
+// holdings returns the record that holds each function, and the name of a damaged record, if any. A record of an
+// earlier boot holds nothing, unless it is a quarantine: a restart of the machine (perhaps by kexec) does not prove
+// that the device is clean.
 func (p *Planning) holdings(snap *device.Snapshot) (map[pci.Address]plan.Owner, string) {
 	records, errs := p.config.Parts.Journal.List()
 	return journal.Holdings(records, snap), journal.Damaged(errs)
@@ -92,8 +93,8 @@ func (p *Planning) Drained(snap *device.Snapshot) (map[pci.Address]string, error
 	return journal.DrainReasons(marks, snap), nil
 }
 
-// addSanitizing adds the functions that must pass a sanitizing stage first, and those that have passed one. It reads no marks
-// if no rule asks for stages.
+// addSanitizing adds two sets of functions: those that must pass a sanitizing stage first, and those that have passed
+// one. If no rule asks for stages, it reads no marks.
 func (p *Planning) addSanitizing(n *plan.Node) error {
 	if !n.Selection.Sanitizes() {
 		return nil
@@ -113,7 +114,7 @@ func (p *Planning) addSanitizing(n *plan.Node) error {
 	return nil
 }
 
-// stages returns which claims are those of sanitizing stages.
+// stages returns how to recognize the claims of sanitizing stages.
 func (p *Planning) stages() plan.Stages {
 	s := p.config.Sanitizers
 	if s == nil {
@@ -122,12 +123,12 @@ func (p *Planning) stages() plan.Stages {
 	return plan.Stages{Namespace: s.Namespace, DeviceClass: s.DeviceClass}
 }
 
-// fatalErrors returns the functions with fatal errors that are not accounted for: the kernel has counted more of them
-// than when the function was last proven clean, or returned to service by an operator, in this boot. Errors that the
-// kernel calls non-fatal don't count: they lose a transaction, not the device, and resets and a tenant's own driver
-// cause them.
+// fatalErrors returns the functions with new fatal errors: the kernel has counted more fatal errors than at the time,
+// in this boot, when the function was last proven clean or returned to service by an operator. Errors that the kernel
+// calls non-fatal don't count: they lose a transaction, not the device, and resets and a tenant's own driver cause
+// them.
 func (p *Planning) fatalErrors(snap *device.Snapshot) (map[pci.Address]bool, error) {
-	// Most functions have no fatal error at all, and then the marks need not be read from the disk.
+	// Most functions have no fatal error at all. Then the marks need not be read from the disk.
 	grown := journal.Unaccounted(snap, nil)
 	if len(grown) == 0 {
 		return grown, nil

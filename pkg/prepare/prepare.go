@@ -1,21 +1,14 @@
 // Package prepare is the state machine of a claim on its node: Prepare, Unprepare, HandOver, Renew and Recover. It
 // decides the order of effects and takes the locks. Package plan decides what to do, and package effects how.
 //
-// Prepare writes the intent to disk and to the ledger, takes the steps (each verified and recorded), takes addresses,
-// writes the CDI spec, waits for the ledger's events on disk, and completes the record. Unprepare waits until no
-// process has the functions open, writes the intent, removes the CDI spec, resets and proves, restores the original
-// bindings, returns addresses, and removes the record. After a crash at any point, Recover brings each function to one
-// of the two ends. Writes that do not wait for the disk may be lost in a power failure, which takes the record back to
-// an earlier state. In the next boot nothing of the claim is on the node, and all functions that a VM may have had are
-// marked as not clean.
+// Prepare writes the intent to disk and to the ledger, takes the steps (each verified and recorded), takes addresses
+// from the pools, writes the CDI spec, waits until the ledger's events are on disk, and completes the record. Unprepare
+// waits until no process has the functions open, writes the intent, removes the CDI spec, resets the functions and
+// proves them clean, restores the original bindings, returns the addresses, and removes the record.
 //
-// On the way in: intent to disk and to the ledger, steps (each verified and
-// recorded), addresses, CDI spec, the ledger's events to disk, completion. On the way
-// back: no holder, intent, CDI spec removed, reset and proof, original bindings, addresses
-// returned, record removed. Wherever a crash comes, Recover brings each function to one
-// of the two ends. Where no wait for the disk is named, a power failure may take the
-// record back to an earlier state: in the next boot, nothing of the claim is on the node,
-// and all that a VM may have had is marked as not clean.
+// After a crash at any point, Recover brings each function to one of these two ends. A power failure may lose writes
+// that do not wait for the disk, and thereby take the record back to an earlier state. That is safe: in the next boot
+// nothing of the claim is on the node, and all functions that a VM may have had are marked as not clean.
 package prepare
 
 import (
@@ -36,32 +29,36 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Config says how a Preparer works, and with what.
+// Config has the settings and the parts of a Preparer.
 type Config struct {
 	Parts effects.Parts
-	// Node says which functions are ours.
+	// Node is the node config. It says which functions kata-vfio publishes.
 	Node *v1alpha1.NodeConfig
-	// NodeName is the node's name in the cluster. If it is empty, a claim's pools are not compared with the node's.
+	// NodeName is the node's name in the cluster. If it is empty, Prepare does not compare a claim's pools with the
+	// node's pools.
 	NodeName string
 	// Sanitizers are the profiles that the node config's rules name; nil if there are none.
 	Sanitizers *v1alpha1.Sanitizers
-	// Checks are the audit's; nil if no audit runs.
+	// Checks are the audit's checks of the node; nil if no audit runs.
 	Checks Checks
 	// Server passes a claim's devices to VMs; nil for a node without one.
 	Server Server
 	// HotPlug says that Kata plugs devices into running VMs and not at their boot.
 	HotPlug bool
-	// HotPlugWindow is [plan.Node]'s.
+	// HotPlugWindow is the HotPlugWindow of [plan.Node].
 	HotPlugWindow uint64
-	// HolderWait is how long Unprepare waits for a holder to end before it gives up with an [effects.InUseError], and for a provider's
-	// program that is away before it gives up with a [bind.AwayError]; the context may end it sooner.
+	// HolderWait is how long Unprepare waits for a holder to end before it returns an [effects.InUseError]. It waits
+	// equally long for a provider's program that is away before it returns a [bind.AwayError]. The context may end the
+	// wait sooner.
 	HolderWait time.Duration
 	// UndoLimit limits the time of an undo after a failed Prepare, whose own context may have ended.
 	UndoLimit time.Duration
-	// RecoverLimit limits the recovery of one record: an instance that was killed in a write that hangs in the kernel
-	// keeps its claim's lock, and the other claims must not wait for it. Zero means no limit.
+	// RecoverLimit limits the recovery of one record. An instance of the plugin that was killed during a write that
+	// hangs in the kernel keeps the lock of its claim, and other claims must not wait for that lock. Zero means no
+	// limit.
 	RecoverLimit time.Duration
-	// Provides is [plan.Node]'s: what a provider needs that is in Parts, and not in package plan; nil if there is none.
+	// Provides is the Provides of [plan.Node]: it decides the settings for a provider that Parts contains and package
+	// plan does not know. It is nil if there is no such provider.
 	Provides func(*device.Function) ([]plan.Setting, *rule.Verdict)
 	// Tracer may be nil.
 	Tracer Tracer
@@ -69,19 +66,19 @@ type Config struct {
 
 // Checks are the audit's checks of a node; [check.Failures] implements it.
 type Checks interface {
-	// IDs returns the IDs of the failed checks that count for a function, which no claim gets then.
+	// IDs returns the IDs of the failed checks that count for a function. No claim gets a function for which a check
+	// failed.
 	IDs(a pci.Address) []string
 }
 
 // Server passes the devices of claims to VMs; [podres.Socket] implements it.
 type Server interface {
-	// Served returns why the server does not answer; nil if it does.
+	// Served returns an error that says why the server does not answer, or nil if the server answers.
 	Served(ctx context.Context) error
 }
 
-// Preparer prepares and unprepares claims. Its methods may be called from
-// several goroutines; calls for one claim, and for claims that share an IOMMU
-// group or a PF, wait for each other, and all others run side by side.
+// Preparer prepares and unprepares claims. Its methods may be called concurrently. Calls for one claim, and calls for
+// claims that share an IOMMU group or a PF, wait for each other. All other calls run side by side.
 type Preparer struct {
 	order    *Order
 	refusals *refusals
@@ -99,15 +96,15 @@ func (p *Preparer) Order() *Order { return p.order }
 // Prepare makes the claim's functions ready for its VM and returns its record,
 // in state Prepared. It may be repeated at any time:
 //
-//   - A prepared claim is verified and not changed, even while its devices are in use. What was lost is made again. An activation that can't be
-//     verified, because the program that makes it is away, stands if it was in force last and a sandbox has the claim.
+//   - A prepared claim is verified and not changed, even while its devices are in use. Bindings, settings and activations that were lost
+//     are made again. An activation can't be verified while the program that makes it is away: it then counts as in force if it was in
+//     force last and a sandbox has the claim.
 //   - A claim that was interrupted during a reset continues with the result of that reset.
-//   - A claim that was interrupted elsewhere is undone and prepared from the start.
-//   - A claim that is allocated again with other devices, or from other pools, is
-//     unprepared first.
+//   - A claim that was interrupted at another point is undone and prepared from the start.
+//   - A claim that is now allocated other devices, or devices from other pools, is unprepared first.
 //
-// After an error, nothing of the claim is left on the node, or the error says what could not be undone and the record
-// stays for the next try.
+// If Prepare returns an error, nothing of the claim is left on the node, or the error says what could not be undone. In
+// the latter case, the record stays for the next try.
 //
 // Callers may branch on these errors: [rule.RefusedError], [effects.InUseError],
 // [NotReadyError], [QuarantinedError], [ReallocatedError], [bind.StepError], [journal.FileError], [journal.FullError],
@@ -115,7 +112,8 @@ func (p *Preparer) Order() *Order { return p.order }
 func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journal.Record, err error) {
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallPrepare, Claim: plan.NewRef(req)})
 	defer func() { end(Result{Record: rec, Err: err}) }()
-	// Deferred calls run in reverse order: this one after the claim's lock is released, and before end, which reports its error.
+	// Deferred calls run in reverse order. So this one runs after the claim's lock is released, and before end, which
+	// reports the error of this one.
 	defer func() { rec, err = p.refusals.recordResult(ctx, req, rec, err) }()
 	release, err := p.order.Effects.LockClaim(ctx, plan.NewRef(req))
 	if err != nil {
@@ -132,8 +130,8 @@ func (p *Preparer) Prepare(ctx context.Context, req *claim.Request) (rec *journa
 	return p.order.Begin(ctx, req, journal.Claim)
 }
 
-// Begin prepares a claim, or binds devices without a claim, if there is no record. It applies the changes to the plan
-// first.
+// Begin prepares a claim that has no record, or binds devices without a claim. It applies the changes to the plan
+// before it writes the record.
 func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind, changes ...func(*plan.Plan)) (*journal.Record, error) {
 	if err := o.mayBegin(ctx, kind); err != nil {
 		return nil, err
@@ -160,13 +158,13 @@ func (o *Order) Begin(ctx context.Context, req *claim.Request, kind journal.Kind
 	return o.conclude(ctx, rec, err)
 }
 
-// Warm binds devices without a claim, as policy "bound" does, and also resets them and proves them clean.
+// Warm binds devices without a claim, as policy "bound" does. It also resets the devices and proves them clean.
 func (o *Order) Warm(ctx context.Context, req *claim.Request) (*journal.Record, error) {
 	return o.Begin(ctx, req, journal.Bound, (*plan.Plan).ResetFirst)
 }
 
-// CarryOut executes phases in order until one fails. It may be repeated after a crash: each phase skips what is done
-// already.
+// CarryOut executes phases in order until one fails. It may be repeated after a crash, because each phase skips the
+// steps that are done already.
 func (o *Order) CarryOut(ctx context.Context, rec *journal.Record, phases []plan.Phase) error {
 	for _, phase := range phases {
 		if err := o.effect(phase)(ctx, rec); err != nil {
@@ -221,8 +219,8 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 	}
 }
 
-// conclude completes the record of a Prepare whose phases ended with err, which may be nil. A failed Prepare is undone,
-// except after a quarantine, and while a reset runs in the kernel.
+// conclude completes the record of a Prepare. err is the error of its phases, or nil. A failed Prepare is undone,
+// except after a quarantine and while a reset runs in the kernel.
 func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
 	if err == nil {
 		err = o.Effects.NoteTenancy(rec)
@@ -269,7 +267,8 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 			return own, err
 		}
 	}
-	// What is left is interrupted (Preparing, Releasing, Cleaned) or was prepared in an earlier boot.
+	// All other records are of an interrupted call (Preparing, Releasing, Cleaned), or of a claim that was prepared in
+	// an earlier boot.
 	work := *rec
 	if err := p.order.TakeOff(ctx, &work); err != nil {
 		return nil, err
@@ -277,9 +276,9 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	return p.order.Begin(ctx, req, rec.Kind)
 }
 
-// reserve records the pods that a prepared claim is reserved for now. If a pod was deleted by force, another one can
-// follow it on the same claim without an Unprepare in between. [Preparer.HandOver] resets the devices when the next
-// pod's VM gets them.
+// reserve records the pods that a prepared claim is reserved for now. After a pod was deleted by force, another pod can
+// use the same claim without an Unprepare in between. [Preparer.HandOver] resets the devices when the VM of the next
+// pod gets them.
 func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Record, error) {
 	if slices.Equal(rec.Plan.Claim.Pods, req.Pods) {
 		return rec, nil
@@ -289,17 +288,17 @@ func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Re
 	return &own, p.order.Effects.Keep(&own)
 }
 
-// A reset during Prepare may take longer than the kubelet waits for one call. A reset in the kernel can't be canceled,
-// and if Prepare were undone meanwhile, the next call would start another reset. So the record stays, and the next call
-// uses the result of the reset.
+// A reset during Prepare may take longer than the kubelet waits for one call, and a reset in the kernel can't be
+// canceled. If Prepare were undone meanwhile, the next call would start another reset. So the record stays, and the
+// next call uses the result of the running reset.
 
 // isResettingBefore reports whether the resets of a record's Prepare have begun.
 func isResettingBefore(rec *journal.Record) bool {
 	return rec.State == journal.Preparing && len(rec.Plan.ResetsBefore) > 0 && rec.Baseline != nil
 }
 
-// goOn continues with a claim whose resets before the binding have begun. It returns a nil record and no error if the
-// claim must be undone first because the plan would differ now.
+// goOn continues with a claim whose resets before the tenant have begun. If the plan would be another one now, the
+// claim must be undone first, and goOn returns a nil record and no error.
 func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
 	snap, release, err := p.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
@@ -326,8 +325,8 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 	return p.order.conclude(ctx, &own, err)
 }
 
-// takesTheSame reports whether two plans take the same functions from the same groups
-// to the same drivers.
+// takesTheSame reports whether two plans bind the same functions, of the same groups and in the same roles, to the same
+// drivers.
 func takesTheSame(a, b *plan.Plan) bool {
 	return slices.EqualFunc(a.Functions, b.Functions, func(a, b plan.Function) bool {
 		return a.Address == b.Address && a.Identity.Is(b.Identity) &&
@@ -335,9 +334,9 @@ func takesTheSame(a, b *plan.Plan) bool {
 	})
 }
 
-// PlanNode returns everything that decides whether a claim is refused: the snapshot, config, journal and marks, and the
-// result of [Preparer.Ready]. The publisher uses the same. After an error, which refuses every claim, config and
-// records are still set.
+// PlanNode returns everything that decides whether a claim is refused: the snapshot, the config, the journal with its
+// marks, and the result of [Preparer.Ready]. The publisher decides by the same facts. If PlanNode returns an error,
+// every claim must be refused; the returned node still has config and records.
 func (p *Preparer) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.Node, error) {
 	n, err := p.order.Planning.PlanNode(snap)
 	n.NotReady = p.notReady(ctx)
@@ -349,14 +348,14 @@ func (p *Preparer) PlanNode(ctx context.Context, snap *device.Snapshot) (plan.No
 	return n, err
 }
 
-// Refused writes to the ledger that the caller refuses the claim its devices without a call of Prepare. As for refusals
-// of Prepare, each reason is written once; the cause's code names it.
+// Refused writes to the ledger that the caller refuses a claim its devices without calling Prepare. As for refusals by
+// Prepare, each reason is written once. The event's code is the code of the cause.
 func (p *Preparer) Refused(ctx context.Context, req *claim.Request, cause error) error {
 	return p.refusals.refused(ctx, req, cause)
 }
 
-// Plan returns what Prepare would do now, without doing it, locking or writing. Its functions have no identities: the
-// plan is for people, and valid at this moment only.
+// Plan returns the plan that Prepare would execute now. It changes, locks and writes nothing. The functions of the plan
+// have no identities: the plan is for people, and valid at this moment only.
 func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, error) {
 	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {

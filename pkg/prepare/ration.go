@@ -8,9 +8,9 @@ import (
 // maxNamespaces limits the memory, because tenants can create any number of namespaces.
 const maxNamespaces = 4096
 
-// Ration limits the Events and records about each tenant, so that one tenant neither fills the common limit nor hides the
-// others. It admits Burst items of each namespace at once, then one in each Pause, and counts the others. It is safe for
-// concurrent use. With a zero Burst it admits nothing.
+// Ration limits the Events and records about each namespace, so that one tenant neither uses up the common limit nor
+// hides the records of others. It admits Burst items of each namespace at once, then one item per Pause. It counts the
+// items that it refuses. It is safe for concurrent use. If Burst is zero, it admits nothing.
 type Ration struct {
 	Burst int
 	Pause time.Duration
@@ -26,7 +26,8 @@ type bucket struct {
 	leftOut int
 }
 
-// Take requests to admit one item. If it is granted, leftOut is the number of refused ones since the last granted one.
+// Take asks to admit one item. If the item is granted, leftOut is the number of items that were refused since the last
+// granted one.
 func (r *Ration) Take(namespace string) (granted bool, leftOut int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +51,7 @@ func (r *Ration) Return(namespace string, leftOut int) {
 
 // bucket returns a namespace's bucket, refilled. The lock is held.
 func (r *Ration) bucket(namespace string) *bucket {
-	// It has a monotonic reading (package time): a step of the node's clock grants nothing.
+	// time.Now has a monotonic reading (package time), so a step of the node's clock grants nothing.
 	now := time.Now()
 	b := r.buckets[namespace]
 	if b == nil {
@@ -63,7 +64,8 @@ func (r *Ration) bucket(namespace string) *bucket {
 	return b
 }
 
-// makeRoom drops full buckets that refused nothing if there are too many, and all if that is not enough. The lock is held.
+// makeRoom drops buckets if there are too many: first those that are full again and refused nothing, and all buckets if
+// that is not enough. The lock is held.
 func (r *Ration) makeRoom(now time.Time) {
 	if r.buckets == nil {
 		r.buckets = map[string]*bucket{}

@@ -12,9 +12,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// A node that refuses every claim while its slices offer free devices attracts one pod after the other, because an
-// allocated claim stays with its node. So one function judges what Prepare needs of the node: Prepare calls it before
-// it changes anything, and the publisher taints all devices by it.
+// If a node refused every claim while its slices offered free devices, it would attract one pod after the other,
+// because an allocated claim stays with its node. So Prepare and the publisher use the same functions to judge what
+// Prepare needs of the node: Prepare calls them before it changes anything, and the publisher taints all devices by
+// their result.
 
 // NotReadyError says that the node refuses all new claims. Prepared claims can still end.
 type NotReadyError struct {
@@ -37,7 +38,8 @@ func (p *Preparer) Ready(ctx context.Context) error {
 	return errors.Join(p.order.canBegin(ctx), p.order.served(ctx))
 }
 
-// readyLimit bounds the look at a node for the publisher. Another process may keep the ledger's lock.
+// readyLimit limits how long the publisher waits for the judgment of the node, because another process may keep the
+// ledger's lock.
 const readyLimit = 2 * time.Second
 
 // notReady returns the result of [Preparer.Ready] for a plan, or nil if the node is open for reading only.
@@ -56,7 +58,8 @@ func (p *Preparer) notReady(ctx context.Context) *plan.NotReady {
 	return all
 }
 
-// addObstacle adds a further obstacle to the text, so that an operator who removes the first one knows that the taint stays.
+// addObstacle adds a further obstacle to the text, so that an operator does not expect the taint to go when only the
+// first obstacle is removed.
 func addObstacle(all *plan.NotReady, why *NotReadyError) *plan.NotReady {
 	text := effects.OneLine(why.Err)
 	if all == nil {
@@ -65,7 +68,8 @@ func addObstacle(all *plan.NotReady, why *NotReadyError) *plan.NotReady {
 	return &plan.NotReady{Obstacle: all.Obstacle, Text: fmt.Sprintf("%s; and %s: %s", all.Text, why.Obstacle, text)}
 }
 
-// mayBegin returns a [NotReadyError] if nothing of the kind can be prepared.
+// mayBegin returns a [NotReadyError] if no record of the kind can be prepared. Only claims need the server: see
+// [Order.served].
 func (o *Order) mayBegin(ctx context.Context, kind journal.Kind) error {
 	if err := o.canBegin(ctx); err != nil || kind != journal.Claim {
 		return err
@@ -91,7 +95,8 @@ func (o *Order) canBegin(ctx context.Context) error {
 	return nil
 }
 
-// obstacleIn returns [rule.StateNotWritable] for a disk that has space, but can't be used.
+// obstacleIn returns the code of an obstacle. It returns [rule.StateNotWritable] instead of [rule.DiskFull] if the disk
+// has space but can't be used.
 func obstacleIn(usual rule.Code, err error) rule.Code {
 	if _, full := errors.AsType[*journal.FullError](err); usual == rule.DiskFull && !full {
 		return rule.StateNotWritable

@@ -14,9 +14,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// A claim outlives its pods: once no pod uses it, its allocation is withdrawn, and the next
-// pod's allocation may be of other devices. The kubelet unprepares it in between, unless the
-// kubelet has lost its state. What is prepared by the former allocation is released first.
+// A claim outlives its pods. When no pod uses a claim, its allocation is withdrawn, and for the next pod it may be
+// allocated other devices. The kubelet unprepares the claim in between, unless the kubelet has lost its state. So
+// Prepare first releases the devices that are prepared for the former allocation.
 
 // ReallocatedError says that a claim is allocated again, with other devices, and that the devices of its former
 // allocation can't be released yet. The next Prepare tries again.
@@ -35,7 +35,7 @@ func (e *ReallocatedError) Error() string {
 func (e *ReallocatedError) Unwrap() error { return e.Err }
 
 // reallocate releases the devices of the claim's former allocation, as Unprepare does, and then prepares the claim.
-// Devices that are not proven clean stay in quarantine, and don't keep the claim from its other devices.
+// Devices that are not proven clean stay in quarantine, but the claim can still get its other devices.
 func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
 	work, err := *rec, error(nil)
 	// A quarantine is not tested again here: only Unprepare and an operator do that.
@@ -51,8 +51,8 @@ func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *jour
 	return p.order.Begin(ctx, req, rec.Kind)
 }
 
-// setAside moves a quarantine to its own ID, so that the claim's UID is free for another record. It may be repeated: a
-// crash leaves the quarantine under one of the two IDs, or under both.
+// setAside moves a quarantine to an ID of its own, so that the claim's UID is free for another record. It may be
+// repeated: after a crash, the quarantine is under one of the two IDs, or under both.
 func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	aside := *rec
 	aside.Plan.Claim.UID = asideID(rec)
@@ -65,8 +65,8 @@ func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	if err != nil {
 		return err
 	}
-	// Two records for one quarantine are safe; none would free the device. So the copy is on disk before End removes
-	// the original.
+	// Two records for one quarantine are safe, but without a record the device would be free. So the copy is on disk
+	// before End removes the original.
 	if err := p.order.Effects.Keep(&aside); err != nil {
 		return err
 	}
