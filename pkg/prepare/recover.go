@@ -16,40 +16,40 @@ import (
 type Recovery struct {
 	// Kept are the claims that stay prepared.
 	Kept []plan.Ref
-	// Undone are the claims that were interrupted while being prepared, or prepared in an earlier boot, and were
-	// undone.
+	// Undone are the claims that were undone: their Prepare was interrupted, or they were prepared in an earlier boot.
 	Undone []plan.Ref
 	// Released are the claims whose interrupted release was completed.
 	Released []plan.Ref
 	// Quarantined are the claims whose functions are not proven clean.
 	Quarantined []*journal.Record
-	// Specs are the claim UIDs whose CDI specs had no record and were removed.
+	// Specs are the UIDs of claims whose CDI specs were removed, because the claims have no record.
 	Specs []string
-	// Orphans are selected functions on a VFIO driver without a record: bound by hand, or by a record that is damaged.
-	// They are not changed.
+	// Orphans are selected functions that are on a VFIO driver and have no record: they were bound by hand, or their
+	// record is damaged. Recover does not change them.
 	Orphans []pci.Address
 	// Unfinished are the claims that could not be recovered, and why.
 	Unfinished []error
 }
 
-// recoverAtOnce is how many records are recovered at the same time. Recovery mostly waits: for resets of single
-// devices, and for locks of a process that hangs in the kernel.
+// recoverAtOnce is how many records are recovered at the same time. Recovery spends most of its time waiting: for
+// resets of single devices, and for the locks of processes that hang in the kernel.
 const recoverAtOnce = 16
 
-// Recover completes every record after a crash, a kill or a reboot: either the claim is prepared, with its functions on
-// their drivers and its CDI spec rewritten, or nothing of it is left on the node. Records are recovered side by side, the
-// prepared ones first, each within [Config.RecoverLimit]. Call it at start. Once [Preparer.MarkEarlier] has returned, claims
-// may be served meanwhile: each call for a claim waits for that claim's recovery only.
+// Recover completes every record after a crash, a kill or a reboot. Afterwards, either the claim is prepared, with its
+// functions on their drivers and its CDI spec rewritten, or nothing of the claim is left on the node. Records are
+// recovered side by side, the prepared ones first, each within [Config.RecoverLimit]. Call Recover at start. As soon as
+// [Preparer.MarkEarlier] has returned, claims may be served while Recover runs: a call for a claim waits only for the
+// recovery of that claim.
 //
-// It may be repeated. It returns an error only if the journal can't be swept; failures of single claims are in Unfinished,
-// and the next Prepare or Unprepare of such a claim continues.
+// Recover may be repeated. It returns an error only if the leftovers in the journal or the CDI specs can't be listed.
+// Failures of single claims are in Unfinished, and the next Prepare or Unprepare of such a claim continues.
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	records, errs := p.order.Effects.Journal.List()
 	r := &Recovery{Unfinished: errs}
 	if err := p.markEarlier(ctx, records); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
 	}
-	// recall reads the ledger now. Only the function that it returns, which forgets what was read, is deferred.
+	// recall reads the ledger now. Only the function that it returns is deferred: it forgets what was read.
 	defer p.recall(ctx, records)()
 	for _, one := range p.recoverAll(ctx, records) {
 		r.add(one)
@@ -57,9 +57,10 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	return r, errors.Join(p.sweepJournal(ctx, r), p.sweepSpecs(ctx, r))
 }
 
-// MarkEarlier marks the functions of claims that a stop of the node interrupted, so that the next claim has them reset
-// first. A record of an earlier boot does not keep claims from its functions. Call it before the first Prepare, unless
-// Recover has returned by then. It waits for no lock, and may be repeated.
+// MarkEarlier marks the functions of claims that a stop of the node interrupted, so that they are reset before the next
+// claim gets them. The marks are needed because a record of an earlier boot does not keep other claims from its
+// functions. Call MarkEarlier before the first Prepare, unless Recover has returned by then. It waits for no lock, and
+// may be repeated.
 func (p *Preparer) MarkEarlier(ctx context.Context) error {
 	records, _ := p.order.Effects.Journal.List() // Recover reports unreadable records
 	return p.markEarlier(ctx, records)
@@ -71,8 +72,8 @@ func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record) e
 		return err
 	}
 	for _, rec := range records {
-		// The functions of a cleaned record are proven or marked before it gets that state. A quarantine keeps claims off by
-		// itself.
+		// The functions of a cleaned record were proven clean or marked before the record got that state. A quarantine
+		// keeps claims from its functions without a mark.
 		if rec.BootID == snap.Host.BootID || rec.State == journal.Cleaned || rec.State == journal.Quarantined {
 			continue
 		}
@@ -91,7 +92,7 @@ func (p *Preparer) recoverAll(ctx context.Context, records []*journal.Record) []
 	parts := make([]*Recovery, len(records))
 	var g errgroup.Group
 	g.SetLimit(recoverAtOnce)
-	for _, prepared := range []bool{true, false} { // those of running pods are quick, and must not wait for resets
+	for _, prepared := range []bool{true, false} { // records of running pods are quick, and must not wait for the resets of others
 		for i, rec := range records {
 			if (rec.State == journal.Prepared) != prepared {
 				continue
@@ -118,8 +119,8 @@ func (r *Recovery) add(one *Recovery) {
 	r.Unfinished = append(r.Unfinished, one.Unfinished...)
 }
 
-// recall reads the ledger once for all records, since it may be large and the node's pods wait for it. If it can't be
-// read, each record reads it again and fails by itself.
+// recall reads the ledger once for all records, because the ledger may be large and the node's pods wait for the
+// recovery. If the ledger can't be read now, the recovery of each record reads it again, and fails by itself.
 func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forget func()) {
 	if p.order.Effects.Ledger != nil {
 		uids := make([]string, len(records))
@@ -133,7 +134,7 @@ func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forge
 	return func() {}
 }
 
-// sweepJournal removes the leftovers of interrupted writes of records that do not exist.
+// sweepJournal removes what interrupted writes left of records that do not exist.
 func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
 	ids, err := p.order.Effects.Journal.Leftovers()
 	if err != nil {
@@ -147,8 +148,8 @@ func (p *Preparer) sweepJournal(ctx context.Context, r *Recovery) error {
 	return nil
 }
 
-// sweepRecord removes the leftovers of one record, unless the record exists by now: its own removal will remove them
-// then.
+// sweepRecord removes the leftovers of one record. If the record exists by now, sweepRecord does nothing: the leftovers
+// are removed together with the record.
 func (p *Preparer) sweepRecord(ctx context.Context, id string) error {
 	ctx, cancel := p.order.InTime(ctx)
 	defer cancel()
@@ -187,7 +188,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	case thisBoot && rec.State == journal.Prepared:
 		// The record stays whatever follows returns: a running VM may have the functions.
 		r.Kept = append(r.Kept, rec.Plan.Claim)
-		// A function on a wrong driver must not keep the ledger from its events.
+		// The events are completed even if a function is on a wrong driver, so Backfill runs whatever Reaffirm returns.
 		return errors.Join(p.order.Reaffirm(ctx, &work), p.order.Effects.Backfill(ctx, snap, &work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
@@ -199,7 +200,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	}
 }
 
-// finish settles a record and enters it into the list it belongs to.
+// finish ends a record, and adds its claim to the list, or to the quarantined records.
 func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan.Ref, r *Recovery) error {
 	err := p.order.TakeOff(ctx, rec)
 	if _, quarantined := errors.AsType[*QuarantinedError](err); quarantined {
@@ -212,8 +213,8 @@ func (p *Preparer) finish(ctx context.Context, rec *journal.Record, list *[]plan
 	return err
 }
 
-// SweepSpecs removes CDI specs of ours whose claims have no record here, and returns
-// the claims' UIDs. It may be repeated.
+// SweepSpecs removes those CDI specs of kata-vfio whose claims have no record on this node, and returns the UIDs of
+// these claims. It may be repeated.
 func (p *Preparer) SweepSpecs(ctx context.Context) ([]string, error) {
 	r := &Recovery{}
 	err := p.sweepSpecs(ctx, r)
@@ -234,8 +235,8 @@ func (p *Preparer) sweepSpecs(ctx context.Context, r *Recovery) error {
 	return nil
 }
 
-// sweepSpec removes one spec without a record. It looks again under the claim's
-// lock: an older instance may just be preparing it.
+// sweepSpec removes one spec that has no record. It looks for the record again under the claim's lock, because an older
+// instance of the plugin may just be preparing the claim.
 func (p *Preparer) sweepSpec(ctx context.Context, uid string, r *Recovery) error {
 	if rec, err := p.order.Effects.Journal.Load(uid); err != nil || rec != nil {
 		return nil // a record that can't be read is reported by now, and may well be of a VM that runs

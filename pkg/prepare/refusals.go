@@ -17,8 +17,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// refusals writes to the ledger that claims are refused. It remembers the last refusal of each claim, because the
-// kubelet repeats a refused call every minute or so, and that is one event.
+// refusals writes refused claims to the ledger. The kubelet repeats a refused call every minute or so, but that is only
+// one event. So refusals remembers the last refusal of each claim.
 type refusals struct {
 	effects *effects.Set
 	ration  *Ration // of refusals in the ledger
@@ -27,8 +27,8 @@ type refusals struct {
 	last map[string]string
 }
 
-// newRefusals returns refusals. Their limit is about 1,500 a day for each namespace: a tenant can create refused claims
-// at any rate, and they must not fill the ledger.
+// newRefusals returns refusals that write at most about 1,500 events a day for each namespace: a tenant can create
+// refused claims at any rate, and they must not fill the ledger.
 func newRefusals(set *effects.Set) *refusals {
 	return &refusals{effects: set, ration: &Ration{Burst: 20, Pause: time.Minute}}
 }
@@ -36,8 +36,8 @@ func newRefusals(set *effects.Set) *refusals {
 // maxRefusals limits how many claims are remembered, because tenants can create any number.
 const maxRefusals = 4096
 
-// recordResult writes the refusal of a claim to the ledger, or forgets the refusals of one that is prepared. It returns
-// the result of Prepare.
+// recordResult writes the refusal of a claim to the ledger, or forgets the last refusal of a claim that is prepared. It
+// returns the result of Prepare, joined with the error of the write.
 func (f *refusals) recordResult(ctx context.Context, req *claim.Request, rec *journal.Record, err error) (*journal.Record, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.recordRefused(ctx, plan.NewRef(req), err))
@@ -46,7 +46,8 @@ func (f *refusals) recordResult(ctx context.Context, req *claim.Request, rec *jo
 	return rec, nil
 }
 
-// recordRefused writes that a claim does not get its devices, once for each reason.
+// recordRefused writes that a claim does not get its devices, once for each reason. It writes nothing about a fault of
+// the node.
 func (f *refusals) recordRefused(ctx context.Context, ref plan.Ref, cause error) error {
 	e := ledger.Event{Type: ledger.Refusal, Result: ledger.Refused, Reason: effects.OneLine(cause)}
 	if refusal, ok := errors.AsType[*rule.RefusedError](cause); ok {
@@ -77,8 +78,8 @@ func (f *refusals) refused(ctx context.Context, req *claim.Request, cause error)
 	return f.record(ctx, plan.NewRef(req), e)
 }
 
-// record writes a refusal unless it repeats the claim's last one. Refusals beyond the namespace's rate are counted, and
-// the next one that is written says how many.
+// record writes a refusal unless it repeats the last refusal of the claim. Refusals beyond the namespace's rate are
+// only counted, and the next refusal of the namespace that is written has their number.
 func (f *refusals) record(ctx context.Context, ref plan.Ref, e ledger.Event) error {
 	if f.repeats(ref.UID, e.Reason) {
 		return nil
@@ -106,8 +107,8 @@ func (f *refusals) repeats(uid, reason string) bool {
 		return true
 	}
 	if f.last == nil || len(f.last) >= maxRefusals {
-		// Forgetting all of them costs one repeated event per claim. An eviction order would need more state than it
-		// saves.
+		// To forget all refusals costs one repeated event for each claim. An eviction order would need more state than
+		// it saves.
 		f.last = map[string]string{}
 	}
 	f.last[uid] = reason

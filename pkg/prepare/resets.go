@@ -11,13 +11,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// resetBefore executes the resets that are due before the record's tenant, adds their proofs to the record and removes
-// the marks. Functions that can't be proven clean are quarantined. The functions are on their targets.
+// resetBefore executes the resets that are due before the record's tenant gets the functions. It adds the proofs of
+// these resets to the record, and removes the marks of the functions. Functions that can't be proven clean are
+// quarantined. The functions are on their targets.
 //
-// A proof says here that the kernel reset the function and that it answers as before the reset. The registers from
-// before its last tenant can't serve as baseline: they may be of another boot, in which firmware placed its BARs
-// elsewhere. The baseline is measured and written before the first reset only, because the next call may have to
-// continue from there.
+// A proof of resetBefore says that the kernel reset the function, and that the function answers as before the reset.
+// The registers from before the function's last tenant can't be the baseline: they may be of another boot, in which
+// firmware placed the BARs elsewhere. The baseline is measured and written before the first reset only, because a later
+// call may have to continue with it.
 func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 	if len(rec.Plan.ResetsBefore) == 0 {
 		return nil
@@ -36,8 +37,8 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 	return o.liftMarks(ctx, rec)
 }
 
-// liftMarks removes the marks of what was proven clean for the record. They go after the resets: a crash before leaves them, which costs
-// another reset.
+// liftMarks removes the marks of the functions that were proven clean for the record. It runs after the resets: a crash
+// before it leaves the marks, which costs only another reset.
 func (o *Order) liftMarks(_ context.Context, rec *journal.Record) error {
 	for _, proof := range rec.Proofs {
 		for _, a := range proof.Set {
@@ -56,8 +57,8 @@ func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
 	return o.afterResets(ctx, rec, o.Effects.ResetAll(ctx, rec, rec.Plan.Resets()))
 }
 
-// activate makes the record's activations. If one asks for a reset first, it takes back what was made, resets the functions, and tries
-// once more. No VM has them yet.
+// activate makes the record's activations. If an activation requires a reset first, activate takes back the ones that
+// were made, resets the functions, and tries once more. No VM has the functions yet.
 func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
 	err := o.Effects.Activate(ctx, rec)
 	if _, again := errors.AsType[*bind.ResetFirstError](err); !again || ctx.Err() != nil {
@@ -71,8 +72,9 @@ func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// deactivate takes the record's activations back. After a tenant, a device whose activation stays is quarantined: it may still be
-// joined to others, and is not reset below that.
+// deactivate takes the record's activations back. If that fails after a tenant, other than because the program is away
+// for less than awayLimit, the device is quarantined: it may still be joined to other devices, and a device is not
+// reset while its activation is in force.
 func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
 	err := o.Effects.Deactivate(ctx, rec)
 	if isAway(err) && rec.State == journal.Releasing {
@@ -94,8 +96,8 @@ func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
 const (
 	// awayPause is the pause between two looks at a program that is away.
 	awayPause = 200 * time.Millisecond
-	// awayLimit is how long a release waits for it, over all its tries. A restart takes seconds. After that, the pod may end, and its
-	// devices are quarantined.
+	// awayLimit is how long a release waits for such a program, over all tries of the release. A restart of the program
+	// takes seconds. After the limit the devices are quarantined, so that the pod can end.
 	awayLimit = 10 * time.Minute
 )
 
@@ -104,14 +106,15 @@ func isAway(err error) bool {
 	return away
 }
 
-// isLate reports whether a release began longer than awayLimit ago. A time that can't be read is long ago.
+// isLate reports whether a release began longer than awayLimit ago. If the time of its begin can't be read, it counts
+// as late.
 func isLate(rec *journal.Record) bool {
 	since, err := time.Parse(time.RFC3339, rec.Since)
 	return rec.State == journal.Releasing && (err != nil || time.Since(since) > awayLimit)
 }
 
-// deactivateWhenBack repeats the deactivation of a release until the program that makes it is back, for as long as the release may wait
-// for a holder.
+// deactivateWhenBack repeats the deactivation of a release until the program that makes it is back. It gives up after
+// [Config.HolderWait], which also limits the wait for holders.
 func (o *Order) deactivateWhenBack(ctx context.Context, rec *journal.Record) error {
 	tick := time.NewTicker(awayPause)
 	defer tick.Stop()
@@ -129,8 +132,8 @@ func (o *Order) deactivateWhenBack(ctx context.Context, rec *journal.Record) err
 }
 
 // afterResets decides how to continue after resets. A reset without a result proves nothing: the record stays, the next
-// try resets the device again, and no other claim gets it until then. Addresses are returned even in a quarantine,
-// because the VM has ended. If that fails, it is tried again when the quarantine ends.
+// try resets the device again, and until then no other claim gets the device. In a quarantine, addresses are returned
+// too, because the VM has ended. If they can't be returned, the end of the quarantine tries it again.
 func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.ResetResult) error {
 	switch {
 	case r.Verdict == effects.Clean:
@@ -144,7 +147,7 @@ func (o *Order) afterResets(ctx context.Context, rec *journal.Record, r effects.
 	case ctx.Err() != nil:
 		return fmt.Errorf("the reset was interrupted (%w) and is repeated: %w", context.Cause(ctx), r.Err)
 	case r.Verdict == effects.Unrecorded:
-		return r.Err // the resets are made again, and recorded
+		return r.Err // the next try repeats the resets and records them
 	}
 	return o.quarantine(ctx, rec, errors.Join(r.Err, o.Effects.ReturnAddresses(ctx, rec)))
 }

@@ -20,9 +20,9 @@ import (
 
 // Release is the end of a claim.
 type Release struct {
-	// Known is false for a claim without a record: it had nothing here.
+	// Known is false for a claim without a record, which had nothing on this node.
 	Known bool
-	// Proofs has one of each reset; none if no reset was due.
+	// Proofs has one proof for each reset. It is empty if no reset was due.
 	Proofs []isolation.Proof
 }
 
@@ -30,17 +30,20 @@ type Release struct {
 // and returns them to their drivers. It may be repeated, and a claim without a record is not an error.
 //
 // While a process has a function open, Unprepare changes nothing and returns an [effects.InUseError], or an
-// [effects.LockedError] if another unbind waits for that process. If a function can't be proven clean, it returns a
-// [QuarantinedError]: the tenant has lost the function, and no other tenant gets it. Unprepare of a quarantined claim
-// tries the reset again. If addresses can't be returned to their pool, it returns an [effects.ReturnError], and the
-// record stays for the next try. It does the same with a [bind.AwayError] if an activation can't be taken back now, because the program that
-// does it is away: after ten minutes that is a quarantine.
+// [effects.LockedError] if another unbind waits in the kernel for that process. If a function can't be proven clean, it
+// returns a [QuarantinedError]: the tenant has lost the function, and no other tenant gets it. Unprepare of a
+// quarantined claim tries the reset again.
+//
+// If addresses can't be returned to their pool, Unprepare returns an [effects.ReturnError], and the record stays for
+// the next try. If the program that takes back an activation is away, it returns a [bind.AwayError], and the record
+// stays too. After ten minutes without that program, the functions are quarantined.
 func (p *Preparer) Unprepare(ctx context.Context, uid string) (Release, error) {
 	return p.UnprepareIf(ctx, uid, nil)
 }
 
-// UnprepareIf is [Preparer.Unprepare] if check, which may be nil, returns nil. check runs with the claim's lock held,
-// so that no Prepare comes in between. Otherwise UnprepareIf returns check's error.
+// UnprepareIf calls check, and does what [Preparer.Unprepare] does if check returns nil. Otherwise it returns check's
+// error. check runs with the claim's lock held, so that no Prepare comes in between. It may be nil, and is not called
+// for a claim without a record.
 func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (ended Release, err error) {
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallUnprepare, Claim: plan.Ref{UID: uid}})
 	defer func() { end(Result{Proofs: ended.Proofs, Err: err}) }()
@@ -54,7 +57,7 @@ func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(conte
 		return Release{}, err
 	}
 	if rec == nil {
-		// A spec without its record would let a runtime pass on devices that nothing tracks.
+		// If a spec had no record, a runtime could pass on devices that nothing tracks.
 		return Release{}, p.order.Effects.Specs.Remove(uid)
 	}
 	if check != nil {
@@ -70,9 +73,9 @@ func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(conte
 	return Release{Known: true, Proofs: work.Proofs}, err
 }
 
-// LeaveAddresses removes the leases from a claim's record, so that the claim can end when the plugins of its address
-// pools no longer exist. The addresses stay allocated until an operator frees them in the pool. It returns nil if the
-// claim has no record or no leases.
+// LeaveAddresses removes the leases from a claim's record. After that, the claim can end even if the plugins of its
+// address pools no longer exist. The addresses stay allocated until an operator frees them in the pool. LeaveAddresses
+// returns nil if the claim has no record or no leases.
 func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
@@ -91,8 +94,8 @@ func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 	return p.order.Effects.Keep(&own)
 }
 
-// TakeOff ends a record in any state: functions on their original bindings, no spec, no record. The caller holds the
-// claim's lock.
+// TakeOff ends a record in any state. If it succeeds, the functions are on their original bindings, and the spec and
+// the record are removed. The caller holds the claim's lock.
 func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) error {
 	if err := o.follow(ctx, rec); err != nil {
 		return err
@@ -105,8 +108,8 @@ func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) error {
 	return o.TakeOffLocked(ctx, snap, rec)
 }
 
-// follow updates the addresses of a quarantine of an earlier boot to those of this boot, so that the right locks are
-// taken.
+// follow changes the addresses in a quarantine of an earlier boot to the addresses of this boot, so that the right
+// locks are taken.
 func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
 	snap, err := o.Effects.Inventory.Snapshot(ctx)
 	if err != nil || rec.State != journal.Quarantined || rec.BootID == snap.Host.BootID {
@@ -123,8 +126,8 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 		return err
 	}
 	earlier := rec.BootID != snap.Host.BootID
-	// A record becomes Prepared only after its events are on disk (effects.Set.Complete), and Recover looks after one whose
-	// hand-over was interrupted.
+	// The events of a record in state Prepared are complete: they are on disk before it gets that state
+	// (effects.Set.Complete), and Recover completes them after an interrupted hand-over.
 	if earlier || rec.State != journal.Prepared {
 		if err := o.Effects.Backfill(ctx, snap, rec); err != nil {
 			return err
@@ -159,7 +162,7 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 	}
 }
 
-// noteStages marks the functions of a tenant's claim whose rule asks for a sanitizing stage now, and did not when the
+// noteStages marks the functions of a tenant's claim whose rule asks for a sanitizing stage now, but did not when the
 // claim was prepared.
 func (o *Order) noteStages(snap *device.Snapshot, rec *journal.Record) error {
 	if rec.Kind != journal.Claim || rec.Plan.IsStage() || rec.State == journal.Preparing {
@@ -183,15 +186,15 @@ func (o *Order) noteStages(snap *device.Snapshot, rec *journal.Record) error {
 	return o.Effects.NoteTenancy(rec)
 }
 
-// retest tries the reset of a quarantine again. After a reboot, its functions are on their host drivers and must be
-// bound to VFIO for that. Functions that are gone need no reset: another function at such an address is not touched,
-// and proves nothing.
+// retest tries the reset of a quarantine again. After a reboot, the functions of the quarantine are on their host
+// drivers, and must be bound to VFIO for the reset. Functions that are gone need no reset. If another function is at
+// such an address, it is not touched, and it proves nothing.
 func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if err := o.Effects.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return err
 	}
 	if rec.BootID != snap.Host.BootID {
-		// Firmware may have placed its BARs elsewhere.
+		// Firmware may have placed the BARs of the functions elsewhere, so the old baseline does not apply.
 		rec.BootID, rec.Baseline = snap.Host.BootID, nil
 		if err := o.Effects.Rebase(ctx, rec); err != nil {
 			return err
@@ -206,9 +209,9 @@ func (o *Order) retest(ctx context.Context, snap *device.Snapshot, rec *journal.
 	return o.release(ctx, rec)
 }
 
-// Drop removes spec and record of an earlier boot. Only addresses have to be returned: they outlive a boot, while this
-// boot began with the kernel's own bindings. A restart of the machine (perhaps by kexec) does not prove that the
-// functions are clean.
+// Drop removes the spec and the record of a claim of an earlier boot. Only addresses have to be returned, because they
+// outlive a boot: this boot began with the kernel's own bindings. Drop marks the functions that a VM may have had,
+// because a restart of the machine (perhaps by kexec) does not prove that they are clean.
 func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	code, why := ledger.CodeUndone, "the node stopped"
 	switch rec.State {
@@ -218,7 +221,7 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 		if err := o.Effects.Mark(rec, why); err != nil {
 			return err
 		}
-	case journal.Preparing: // or it was prepared, and that did not reach the disk; see [effects.Set.Complete]
+	case journal.Preparing: // or Prepared, but that state did not reach the disk; see [effects.Set.Complete]
 		rec.Proofs = nil
 		if err := o.Effects.Mark(rec, "the node stopped while the claim was being prepared"); err != nil {
 			return err
@@ -230,7 +233,7 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	}
 	if rec.State == journal.Prepared && rec.Sandbox != nil {
 		e := effects.CloseEvent(rec)
-		// Late, because the VM ended with its node, at a time that nobody recorded.
+		// The event is late, because the VM ended with its node at a time that nobody recorded.
 		e.Late, e.Reason = true, why
 		if err := o.Effects.Record(ctx, rec.Plan.Claim, e); err != nil {
 			return err
@@ -242,8 +245,9 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	return o.Effects.End(ctx, rec, code, why)
 }
 
-// releaseMoved is release for a record whose functions somebody may have moved. If nothing is reset, a function may
-// stay on the driver that it was moved to: release restores it from there.
+// releaseMoved releases a record whose functions somebody may have bound to host drivers. It brings such functions back
+// to VFIO first. If that fails and no reset is due, it goes on: release restores a function from the driver that it is
+// on.
 func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	moved, err := o.moved(ctx, snap, rec)
 	if err != nil {
@@ -263,19 +267,19 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	// The event that the VM no longer has the functions precedes the state: after a crash in between, the record is
-	// still Prepared with its sandbox, and the call repeats both.
+	// The event that the VM no longer has the functions is written before the state changes. After a crash in between,
+	// the record is still Prepared and names its sandbox, so the next call repeats both.
 	if err := o.Effects.Advance(rec, journal.Releasing); err != nil {
 		return err
 	}
 	err := o.CarryOut(ctx, rec, plan.Cleaning())
 	if quarantined && isAway(err) {
-		return o.quarantine(ctx, rec, err) // nobody may call again
+		return o.quarantine(ctx, rec, err) // without another call, the record would stay in state Releasing
 	}
 	if err != nil {
 		return err
 	}
-	// Before Cleaned, a state that says that each function is proven or marked.
+	// The marks are written before the state Cleaned, which says that each function is proven clean or marked.
 	if err := o.Effects.Mark(rec, "no reset: the DeviceClass waives it, or the device was off the bus"); err != nil {
 		return err
 	}
@@ -290,11 +294,11 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 	return o.GiveBack(ctx, rec)
 }
 
-// GiveBack brings clean functions to their original bindings, returns the addresses, which no VM has any more, and
-// removes the record. A shared device that does not answer afterwards is quarantined.
+// GiveBack brings clean functions back to their original bindings, returns the addresses, which no VM uses any more,
+// and removes the record. If a shared device does not answer afterwards, it is quarantined.
 func (o *Order) GiveBack(ctx context.Context, rec *journal.Record) error {
 	if err := o.CarryOut(ctx, rec, plan.GivingBack()); err != nil {
-		// This is not a quarantine: the functions are clean, and only bindings or addresses are missing.
+		// This does not lead to a quarantine: the functions are clean, and only bindings or addresses are not restored.
 		return errors.Join(err, o.Effects.Save(rec, journal.Cleaned, effects.OneLine(err)))
 	}
 	if err := o.Effects.CheckAnswer(rec); err != nil {
@@ -312,13 +316,14 @@ func endCode(rec *journal.Record) string {
 	return ""
 }
 
-// quarantine keeps a record's functions from reuse because a reset failed with cause. It removes the spec before it
-// enters the state, so that nothing can pass the functions to a VM any more.
+// quarantine keeps a record's functions from reuse because of cause, such as a failed reset. It removes the spec before
+// the record enters the state, so that nothing can pass the functions to a VM any more.
 func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error) error {
 	if err := o.Effects.RemoveSpec(ctx, rec); err != nil {
 		return errors.Join(cause, err)
 	}
-	// If the device can't be told from others after a boot, the marks keep each of them from tenants until it is reset.
+	// After a boot, the device of the quarantine may be indistinguishable from others of its kind. The marks then keep
+	// all of these from tenants until they are reset.
 	if err := o.Effects.Mark(rec, "its reset was not proven"); err != nil {
 		return errors.Join(cause, err)
 	}
@@ -326,16 +331,16 @@ func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error
 		return errors.Join(cause, err)
 	}
 	if err := o.Effects.Record(ctx, rec.Plan.Claim, effects.QuarantineEvent(rec)); err != nil {
-		cause = errors.Join(cause, err) // the next look at the quarantine records it
+		cause = errors.Join(cause, err) // Backfill writes the event at the next look at the quarantine
 	}
 	return &QuarantinedError{Record: rec, Err: cause}
 }
 
 // QuarantinedError says that a claim's functions could not be proven clean and are kept from reuse. If Unprepare
-// returns it, the tenant has lost the functions, and the record stays as the quarantine.
+// returns it, the tenant has lost the functions, and the claim's record stays and keeps the quarantine.
 type QuarantinedError struct {
 	Record *journal.Record
-	Err    error // the failed reset; nil when the quarantine was found
+	Err    error // the cause of the quarantine; nil if the record was already quarantined
 }
 
 func (e *QuarantinedError) Error() string {
