@@ -12,8 +12,8 @@ import (
 // configHeader is how many bytes of a configuration space are enough to see whether the function answers.
 const configHeader = 64
 
-// CheckAnswer checks that the functions of a record with a shared device answer on their host drivers. Another DRA
-// driver gives them to a container next, and a driver can break a device after the reset proved it clean.
+// CheckAnswer checks that the functions of a record with a shared device answer on their host drivers. The other DRA
+// driver gives these functions to a container next, and a driver can break a device after the reset proved it clean.
 func (set *Set) CheckAnswer(rec *journal.Record) error {
 	if !slices.ContainsFunc(rec.Plan.Devices, plan.Device.IsShared) {
 		return nil

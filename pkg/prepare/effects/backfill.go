@@ -12,9 +12,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Backfill writes the events that follow from a record and the kernel and are missing in the ledger, because a crash or
-// a full disk came between the effect and its event. They are marked as late, because their time is not known. Events
-// of a claim from before the node had a ledger are late too.
+// Backfill writes the events that the ledger lacks, because a crash or a full disk came between an effect and its
+// event. It derives them from the record and from the kernel's state. The events are marked as late, because their time
+// is not known. If a claim is older than the node's ledger, its events are late too.
 func (set *Set) Backfill(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if set.Ledger == nil {
 		return nil
@@ -24,7 +24,7 @@ func (set *Set) Backfill(ctx context.Context, snap *device.Snapshot, rec *journa
 		return &EvidenceError{Claim: rec.Plan.Claim, Err: err}
 	}
 	if len(told) == 0 && rec.State == journal.Preparing {
-		return nil // its first event comes before the first effect, so there was none
+		return nil // the first event is written before the first effect, so there was no effect
 	}
 	m := backfilling{rec: rec, recorded: told}
 	if len(told) == 0 {
@@ -58,8 +58,8 @@ func (m *backfilling) add(e ledger.Event) {
 
 func (m *backfilling) last(types ...ledger.Type) *ledger.Event { return FindLast(m.recorded, types...) }
 
-// bindings compares the drivers that the kernel has bound with the last ones in the ledger. Bindings by Kata, while its
-// sandbox has a function, are not recorded.
+// bindings compares the drivers that the kernel has bound with the last ones in the ledger. While Kata's sandbox has a
+// function, Kata binds it, and those bindings are not recorded.
 func (m *backfilling) bindings(driver func(*plan.Function) (string, bool)) {
 	for i := range m.rec.Plan.Functions {
 		fn := &m.rec.Plan.Functions[i]
@@ -95,8 +95,8 @@ func (m *backfilling) resets() {
 	}
 }
 
-// sandbox adds that the functions went to the record's sandbox, or that the last sandbox in the ledger no longer has
-// them.
+// sandbox adds the missing event that the functions went to the record's sandbox, or that the last sandbox in the
+// ledger no longer has them.
 func (m *backfilling) sandbox(snap *device.Snapshot) {
 	vm, last := ledgerVM(m.rec.Sandbox), m.last(ledger.Open, ledger.Close)
 	if last != nil && last.Type == ledger.Open && last.VM != nil && (vm == nil || vm.Sandbox != last.VM.Sandbox) {

@@ -18,9 +18,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// LoadModules loads the modules of a record's functions. Before its module is loaded, a driver is known by the module's
-// name only, and some drivers have another name: the module xe_vfio_pci registers the driver xe-vfio-pci. LoadModules
-// then writes the record again, before anything is bound.
+// LoadModules loads the modules of a record's functions. Until a module is loaded, only the module's name is known, and
+// some drivers have another name: the module xe_vfio_pci registers the driver xe-vfio-pci. If a name differs,
+// LoadModules writes the record again before anything is bound.
 func (set *Set) LoadModules(ctx context.Context, rec *journal.Record) error {
 	for _, module := range rec.Plan.Modules {
 		if err := set.load(ctx, rec.Plan.Claim, module); err != nil {
@@ -70,8 +70,8 @@ func (set *Set) nameDrivers(pl *plan.Plan) (changed bool, err error) {
 	return changed, nil
 }
 
-// registeredName returns the name of the registered driver that equals the wanted one except for "-" and "_", or the wanted
-// name if there is none.
+// registeredName returns the name of the registered driver that equals the wanted name except for "-" and "_". If there
+// is no such driver, it returns the wanted name.
 func registeredName(registered []string, want string) string {
 	if slices.Contains(registered, want) {
 		return want
@@ -96,10 +96,10 @@ func (set *Set) BindAll(ctx context.Context, rec *journal.Record) error {
 			}
 		}
 	})
-	return cmp.Or(errs...) // one group's failure does not cut off another's write
+	return cmp.Or(errs...) // the failure of one group does not interrupt the writes of another
 }
 
-// together does n pieces of work side by side, the last of them in this goroutine: most claims have one.
+// together calls work for 0 to n-1 side by side, the last call in this goroutine: most claims need only one call.
 func together(n int, work func(i int)) {
 	var others sync.WaitGroup
 	for i := range n - 1 {
@@ -127,18 +127,18 @@ func byGroup(fns []plan.Function) [][]plan.Function {
 	return groups
 }
 
-// attempts is how often a binding is tried when another driver takes the function in between: udev may do so once after
+// attempts is how often a binding is tried if another driver takes the function meanwhile. udev may do so once after
 // each change.
 const attempts = 3
 
-// Drive brings one function to the wanted binding by the steps that its present binding requires. If another driver
-// takes the function in between, it starts over: the kubelet would try again only after a minute. The event is on disk
-// with the claim's next one.
+// Drive brings one function to the wanted binding, by the steps that its present binding requires. If another driver
+// takes the function meanwhile, Drive starts over, because the kubelet would try again only after a minute. The event
+// of the binding reaches the disk with the claim's next event.
 //
 // Drive does not touch a function that is gone, and returns a [GoneError]. It takes a function from a host driver only
 // if [Set.mayUnbind] allows it.
 func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Function, want plan.Binding) error {
-	at, err := set.open(fn) // until the end, so that each look is at this function, and says if it is gone
+	at, err := set.open(fn) // stays open until the end, so that each look is at this function, and fails if the function is gone
 	if err != nil {
 		return err
 	}
@@ -149,14 +149,14 @@ func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Functio
 	}
 	now := before
 	for try := 1; ; try++ {
-		// In each try, because the driver that took the function in between may already have users.
+		// Each try checks this again, because the driver that took the function meanwhile may already have users.
 		err = set.mayUnbind(ctx, rec, fn, now, want)
 		steps := plan.Transition(fn.Address, now, want)
 		for i := 0; i < len(steps) && err == nil; i++ {
 			begun := time.Now()
 			err = set.stillFree(ctx, rec.Plan.Claim, steps[i])
 			if err == nil {
-				err = at.Do(ctx, steps[i]) // its last look is at the function: no step begins if it has gone
+				err = at.Do(ctx, steps[i]) // at is this function, so no step begins after it has gone
 			}
 			set.observeStep(rec.Plan.Claim, steps[i], begun, err)
 			err = gone(fn, err)
@@ -169,7 +169,7 @@ func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Functio
 			break
 		}
 	}
-	// Only driver_override can have changed. The ledger has drivers only.
+	// If the driver is the same, only driver_override can have changed, and the ledger has only drivers.
 	if before.Driver == want.Driver {
 		return err
 	}
@@ -179,7 +179,7 @@ func (set *Set) Drive(ctx context.Context, rec *journal.Record, fn *plan.Functio
 // drivenEvent describes that a function went from one driver to another, or why not.
 func drivenEvent(fn *plan.Function, before, want string, err error) ledger.Event {
 	e := bindEvent(fn.Address, before, want)
-	if err != nil { // its driver is unknown now, and a look could hang in the kernel too
+	if err != nil { // the driver is unknown now, and reading it could hang in the kernel too
 		e.Devices[0].DriverAfter = nil
 		e.Result, e.Reason = ledger.Failed, fmt.Sprintf("bind to %s: %s", cmp.Or(want, "no driver"), OneLine(err))
 	}
@@ -198,9 +198,9 @@ func (set *Set) now(ctx context.Context, fn *plan.Function) (plan.Binding, error
 }
 
 // mayUnbind refuses to take a function from a host driver that the record does not expect: somebody gave the function
-// to the driver after the claim was planned, and the node may need it now. Two drivers are expected: the original one
-// of a claim in preparation, which the plan has just checked, and the one of an endpoint, which Kata may bind while the
-// claim has it.
+// to that driver after the claim was planned, and the node may need it now. The record expects two drivers. One is the
+// original driver while the claim is being prepared: the plan has just checked it. The other is the driver of an
+// endpoint, which Kata may bind while the claim has the function.
 func (set *Set) mayUnbind(ctx context.Context, rec *journal.Record, fn *plan.Function, now, want plan.Binding) error {
 	expected := rec.State == journal.Preparing && now.Driver == fn.Original.Driver ||
 		rec.State != journal.Quarantined && fn.Endpoint != nil && now.Driver == fn.Endpoint.Driver
@@ -227,13 +227,14 @@ func (set *Set) observeStep(claim plan.Ref, s plan.Step, begun time.Time, err er
 	set.Observe(Event{Claim: claim, Phase: phase, Step: &s, Took: time.Since(begun), Err: err})
 }
 
-// transient reports whether driving the function again may help.
+// transient reports whether an error may be gone when Drive tries again.
 func transient(err error) bool {
 	var taken *bind.TakenError
 	return errors.As(err, &taken)
 }
 
-// IsMoved reports whether a function of the record is not on its target. It returns a [GoneError] for one that is gone.
+// IsMoved reports whether a function of the record is not on its wanted binding. It returns a [GoneError] if a function
+// is gone.
 func (set *Set) IsMoved(ctx context.Context, rec *journal.Record) (bool, error) {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -286,8 +287,8 @@ func (set *Set) restoreOne(ctx context.Context, rec *journal.Record, fn *plan.Fu
 	return err
 }
 
-// withoutLink adds the fix to the error of a setting that the PF refuses without a link, because the claim can't end
-// before.
+// withoutLink adds the fix to the error of a setting that the PF refuses while it has no link, because the claim can't
+// end until the setting is restored.
 func withoutLink(err error) error {
 	if setting, ok := errors.AsType[*vf.SettingError](err); ok && setting.NeedsLink() {
 		return fmt.Errorf("%w; %s, and the next try continues from here", err, bringLinkUp)
@@ -295,16 +296,17 @@ func withoutLink(err error) error {
 	return err
 }
 
-// reload loads the module of a function's original driver and binds the function to it. The function's modalias finds
-// the module whatever its name is (bochs-drm is in bochs), but not if modprobe's blacklist has the module; the driver's
-// name may find it then.
+// reload loads the module of a function's original driver and binds the function to that driver. The function's
+// modalias finds the module even if the module has another name than the driver (bochs-drm is in bochs), but not if
+// modprobe's blacklist contains the module. Then the driver's name may find it.
 func (set *Set) reload(ctx context.Context, rec *journal.Record, fn *plan.Function, err error) error {
 	modalias, readErr := set.FS.ReadString(sysfs.FunctionPath(fn.Address) + "/modalias")
 	if readErr != nil {
 		return errors.Join(err, readErr)
 	}
 	for _, module := range []string{modalias, fn.Original.Driver} {
-		// An error of modprobe decides nothing yet: the driver may be built in, or another program may have loaded it meanwhile.
+		// An error of modprobe is not final: the driver may be built in, or another program may have loaded it
+		// meanwhile.
 		loadErr := set.load(ctx, rec.Plan.Claim, module)
 		if err = set.Drive(ctx, rec, fn, fn.Original); !errors.Is(err, bind.ErrNoMatch) {
 			return err
@@ -314,9 +316,9 @@ func (set *Set) reload(ctx context.Context, rec *journal.Record, fn *plan.Functi
 	return err
 }
 
-// Rebase replaces the original bindings in a record of an earlier boot by those of this boot. Otherwise, policy "bound"
-// would leave the functions on VFIO although their record of this policy has ended, and VFs would get addresses that
-// they no longer have.
+// Rebase replaces the original bindings in a record of an earlier boot by the bindings of this boot. With the old ones,
+// functions of policy "bound" would stay on VFIO although their record of this policy has ended, and VFs would get
+// addresses that they no longer have.
 func (set *Set) Rebase(ctx context.Context, rec *journal.Record) error {
 	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
 	for i := range rec.Plan.Functions {
@@ -328,7 +330,7 @@ func (set *Set) Rebase(ctx context.Context, rec *journal.Record) error {
 		if fn.Original, err = set.Executor.Binding(ctx, fn.Address); err != nil {
 			return err
 		}
-		fn.Settings = nil // they ended with their boot
+		fn.Settings = nil // settings do not survive a reboot
 		if fn.VF == nil {
 			continue
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// A function that the kernel removed is gone for its record, whatever is at its address now. No effect touches such an
-// address.
+// If the kernel removes a function, the function is gone for its record, even if another one, or the same one found
+// again, is at the address now. No effect touches such an address.
 
 // GoneError says that a function of a record is gone. It matches [sysfs.ErrNoFunction].
 type GoneError struct {
@@ -64,7 +64,8 @@ func (set *Set) open(fn *plan.Function) (*bind.Function, error) {
 	return f, nil
 }
 
-// gone replaces an error that says that there is no function by a [GoneError].
+// gone returns a [GoneError] in place of an error that says that the function does not exist. It returns other errors
+// unchanged.
 func gone(fn *plan.Function, err error) error {
 	if _, is := errors.AsType[*GoneError](err); !is && errors.Is(err, sysfs.ErrNoFunction) {
 		return &GoneError{Address: fn.Address}
@@ -101,8 +102,8 @@ func (set *Set) present(rec *journal.Record, addrs []pci.Address) ([]pci.Address
 	return left, nil
 }
 
-// isGone reports whether a function is gone. A write to a function that is being removed can fail with many errors, so
-// the error does not show it.
+// isGone reports whether a function is gone. It looks at the function, because a write to a function that is being
+// removed can fail with many different errors.
 func (set *Set) isGone(fn *plan.Function) bool {
 	return errors.Is(set.CheckFunction(fn), sysfs.ErrNoFunction)
 }

@@ -78,14 +78,14 @@ func (set *Set) BindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// RebindEndpoints binds the record's endpoints to VFIO again, wherever they are: in the node's or a pod's network
-// namespace, on VFIO or on no driver. It skips those that no longer exist.
+// RebindEndpoints binds the record's endpoints to VFIO again, wherever they are: in the network namespace of the node
+// or of a pod, on VFIO, or on no driver. It skips endpoints that no longer exist.
 func (set *Set) RebindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return set.driveEndpoints(ctx, rec, func(fn *plan.Function) plan.Binding { return fn.Target })
 }
 
-// UnbindEndpoints unbinds the record's endpoints from their drivers. When they are bound again, they get the address
-// that their PF has for them then.
+// UnbindEndpoints unbinds the record's endpoints from their drivers. When an endpoint is bound again, it gets the
+// address that its PF has set for it by then.
 func (set *Set) UnbindEndpoints(ctx context.Context, rec *journal.Record) error {
 	return set.driveEndpoints(ctx, rec, func(*plan.Function) plan.Binding { return plan.Binding{} })
 }
@@ -104,8 +104,8 @@ func (set *Set) driveEndpoints(ctx context.Context, rec *journal.Record, to func
 	return errors.Join(errs...)
 }
 
-// PlaceEndpoints moves the interfaces of the record's endpoints into the network namespace of its sandbox. It skips
-// interfaces that Kata has already taken from there, so that it may be repeated.
+// PlaceEndpoints moves the interfaces of the record's endpoints into the network namespace of the record's sandbox. It
+// may be repeated, because it skips interfaces that Kata has already taken out of that namespace.
 func (set *Set) PlaceEndpoints(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Devices {
 		fn, ok := rec.Plan.Function(rec.Plan.Devices[i].Address)

@@ -23,10 +23,11 @@ type InUseError struct {
 	Claim   plan.Ref
 	Address pci.Address
 	Holders []vfio.Holder
-	// Open is a VFIO node that the kernel reports as open although no process is found that has it. There are no
-	// Holders then.
+	// Open is a VFIO node that the kernel reports as open, although no process is found that has it open. If Open is
+	// set, Holders is empty.
 	Open string
-	// Abandoned are the sandboxes, by PID, of holders that are VMs without a shim: deleting the pod does not end them.
+	// Abandoned has the sandbox of each holder, by PID, that is a VM without a shim: deleting the pod does not end such
+	// a VM.
 	Abandoned map[int]string
 }
 
@@ -50,9 +51,9 @@ func (e *InUseError) Error() string {
 // Code is that of conditions and Events.
 func (e *InUseError) Code() rule.Code { return rule.InUse }
 
-// advice says how to end the holders. The refused pod may be the one whose VM holds the device, so deleting it does not
-// help if the VM has no shim. The minute is for the runtime's clean-up after the shim, which may still be in progress
-// (runtimeclass/README.md).
+// advice says how to end the holders. The refused pod may be the one whose VM holds the device. If that VM has no shim,
+// deleting the pod does not end it. The minute in the text is for the runtime's clean-up after the shim, which may
+// still be in progress (runtimeclass/README.md).
 func (e *InUseError) advice() string {
 	var words []string
 	if slices.ContainsFunc(e.Holders, func(h vfio.Holder) bool { return e.Abandoned[h.PID] == "" && h.Comm != pluginComm }) {
@@ -72,9 +73,9 @@ func (e *InUseError) advice() string {
 // include/linux/sched.h).
 const pluginComm = "kata-vfio-plugi"
 
-// LockedError says that an operation on a function hangs in the kernel, usually an unbind (of the function, or of its
-// PF's driver) that waits for a process to close it. A reset would hang as well, and block readers of the bridge above
-// (pci_reset_function in drivers/pci/pci.c locks both).
+// LockedError says that an operation on a function hangs in the kernel. It is usually an unbind, of the function or of
+// its PF, that waits until a process closes the function. A reset would hang as well, and would block readers of the
+// bridge above (pci_reset_function in drivers/pci/pci.c locks both).
 type LockedError struct {
 	Claim   plan.Ref
 	Address pci.Address
@@ -101,8 +102,8 @@ func IsUse(err error) bool {
 	return used || locked
 }
 
-// Untaken is [Set.Unheld] for functions that are about to leave their host drivers:
-// it also asks the kernel whether one of their disks is in exclusive use.
+// Untaken returns the errors of [Set.Unheld] for functions that are about to leave their host drivers. It also asks the
+// kernel whether one of their disks is in exclusive use, and whether their VFIO nodes are open.
 func (set *Set) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	for _, a := range addrs {
 		f, ok := snap.Function(a)
@@ -125,9 +126,9 @@ func (set *Set) Untaken(ctx context.Context, snap *device.Snapshot, claim plan.R
 	return set.unopened(ctx, snap, claim, addrs)
 }
 
-// unopened is [Set.Unheld] for functions that no process is about to open. It also asks the kernel about functions on
-// VFIO, because the kernel knows users that no process shows. If the kernel says that nobody uses any of them, a
-// process that can't be inspected does not matter.
+// unopened returns the errors of [Set.Unheld] for functions that no process is about to open. For functions on VFIO it
+// also asks the kernel, which knows users that no process shows. If the kernel says that nobody uses any of the
+// functions, it does not matter that some process can't be inspected.
 func (set *Set) unopened(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	err := set.Unheld(ctx, snap, claim, addrs)
 	_, unknown := errors.AsType[*vfio.UninspectableError](err)
@@ -136,7 +137,7 @@ func (set *Set) unopened(ctx context.Context, snap *device.Snapshot, claim plan.
 	}
 	for _, a := range addrs {
 		f, ok := snap.Function(a)
-		// An exclusion means that this process has the group open itself, to keep all others out.
+		// An exclusion means that this process itself has the group open, to keep all other processes out.
 		if !ok || set.Executor.Excludes(a) {
 			continue
 		}
@@ -174,9 +175,8 @@ func (set *Set) retakeable(ctx context.Context, rec *journal.Record, fn *plan.Fu
 	return set.Untaken(ctx, snap, rec.Plan.Claim, addrs)
 }
 
-// Unheld returns an [InUseError] when a process has a node of one of the
-// functions open, through a host driver or through VFIO, and a [LockedError] when
-// an operation on one of them hangs and no holder is found.
+// Unheld returns an [InUseError] if a process has a node of one of the functions open, through a host driver or through
+// VFIO. It returns a [LockedError] if an operation on one of the functions hangs in the kernel and no holder is found.
 func (set *Set) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Ref, addrs []pci.Address) error {
 	var nodes []string
 	var locked error
@@ -200,7 +200,7 @@ func (set *Set) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 	holders, err := set.Holders.Find(ctx, nodes)
 	switch {
 	case len(holders) > 0:
-		// Holders come before a lock: they are what an unbind that hangs waits for, and they can be ended.
+		// Holders are reported before a hanging operation: an unbind that hangs waits for them, and they can be ended.
 		return set.inUse(ctx, claim, owner[holders[0].Node], holders)
 	case err != nil:
 		return fmt.Errorf("claim %s: look for processes that use its devices: %w", claim, err)
@@ -208,8 +208,8 @@ func (set *Set) Unheld(ctx context.Context, snap *device.Snapshot, claim plan.Re
 	return locked
 }
 
-// inUse returns the error for functions that processes hold. Its advice depends on whether a shim can end them. If that
-// can't be determined, the advice is the ordinary one.
+// inUse returns the error for functions that processes hold. Its advice depends on whether a shim can end these
+// processes. If that can't be determined, the error has the ordinary advice.
 func (set *Set) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holders []vfio.Holder) error {
 	used := &InUseError{Claim: claim, Address: a, Holders: holders}
 	if abandoned, err := set.Holders.Abandoned(ctx, holders); err == nil {
@@ -218,9 +218,9 @@ func (set *Set) inUse(ctx context.Context, claim plan.Ref, a pci.Address, holder
 	return used
 }
 
-// stillFree checks once more for users, right before a function is unbound from a driver whose unbind waits in the
-// kernel for all users. Since the first check, a record was written and other functions were changed; an unbind with a
-// user that came meanwhile may never end. A user that comes after this check is not seen.
+// stillFree looks for users once more, right before a function is unbound from a driver whose unbind waits in the
+// kernel for all users. Since the first check, a record was written and other functions were changed. If a user came
+// meanwhile, the unbind may never end. stillFree can't see a user that comes after it.
 func (set *Set) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) error {
 	if s.Operation != plan.Unbind || !device.WaitsForUsers(s.DriverBefore) {
 		return nil
@@ -232,11 +232,11 @@ func (set *Set) stillFree(ctx context.Context, claim plan.Ref, s plan.Step) erro
 	return set.Unheld(ctx, snap, claim, []pci.Address{s.Address})
 }
 
-// Unused is [Set.Unheld] for functions of a record. A sandbox that got them may not have opened them yet, so its shim
-// and the shim's processes count as holders.
+// Unused returns the errors of [Set.Unheld] for functions of a record. The record's sandbox may not have opened its
+// functions yet, so the sandbox's shim and the shim's descendants count as holders too.
 func (set *Set) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.Record, addrs []pci.Address) error {
-	// Processes that may still open them come first. If there are none, no further user can appear after the check of
-	// open nodes.
+	// First look for processes that may still open the functions. If there are none, no further user can appear after
+	// the look at open nodes.
 	starting, err := set.starting(ctx, snap, rec)
 	if err != nil {
 		return err
@@ -250,13 +250,13 @@ func (set *Set) Unused(ctx context.Context, snap *device.Snapshot, rec *journal.
 	return set.inUse(ctx, rec.Plan.Claim, rec.Plan.Functions[0].Address, starting)
 }
 
-// WaitUnheld returns when no process has a function of the record open through VFIO, and no process can still open one
-// for its sandbox. It returns an [InUseError] after the limit. Functions on host drivers may be open.
+// WaitUnheld waits until no process has a function of the record open through VFIO, and no process of the record's
+// sandbox can still open one. It returns an [InUseError] after the limit. Functions on host drivers may be open.
 //
-// If a wait says that a holder ended and all holders are still there, they can't be waited for: their PIDs are from
-// another PID namespace. Holders that only the kernel knows are polled.
+// If a wait reports that a holder ended, but all holders are still there, WaitUnheld gives up: their PIDs are of
+// another PID namespace, so it can't wait for them. Holders that only the kernel knows are polled.
 func (set *Set) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *journal.Record, limit time.Duration) error {
-	// The limit is only for waiting: with a limit of 0 there is one complete look.
+	// The limit applies only to waiting: even with a limit of 0 there is one complete look.
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	claim, addrs := rec.Plan.Claim, OnVFIO(snap, rec.Plan.AddressesIn(snap))
@@ -279,7 +279,7 @@ func (set *Set) WaitUnheld(ctx context.Context, snap *device.Snapshot, rec *jour
 // the close.
 const askAgain = 200 * time.Millisecond
 
-// wait returns when a holder has ended, or it is time to look again.
+// wait returns when a holder has ended, or when it is time to ask the kernel again.
 func (set *Set) wait(ctx context.Context, used *InUseError) error {
 	if used.Open == "" {
 		return set.Holders.Wait(ctx, used.Holders)
@@ -307,11 +307,14 @@ func OnVFIO(snap *device.Snapshot, addrs []pci.Address) []pci.Address {
 // sandbox earlier.
 const startLimit = 5 * time.Minute
 
-// starting returns the processes that may still open the record's functions for their sandbox. Once the runtime has
-// named the VM's process, the VM has opened its functions, and its open files show them; a shim may outlive its VM
-// until the sandbox is removed. While the VM's process ends, it may have closed files that the kernel still tears down,
-// so it counts until its last thread ends. If the runtime names no VM, a shim without a child counts for [startLimit]
-// only: CRI-O ends the shim when it removes the sandbox, which the kubelet requests after Unprepare.
+// starting returns the processes that may still open the record's functions for the record's sandbox.
+//
+// If the runtime has named the VM's process, the VM has opened its functions, and its open files show them. The shim
+// does not count then, because it may outlive its VM until the sandbox is removed. While the VM's process ends, the
+// kernel may still tear down files that the process has closed, so it counts until its last thread ends.
+//
+// If the runtime has not named the VM, the shim and its descendants count. A shim without a child counts for
+// [startLimit] only: CRI-O ends the shim when it removes the sandbox, which the kubelet requests after Unprepare.
 func (set *Set) starting(ctx context.Context, snap *device.Snapshot, rec *journal.Record) ([]vfio.Holder, error) {
 	s := rec.Sandbox
 	if s == nil || rec.BootID != snap.Host.BootID || len(rec.Plan.Functions) == 0 {
@@ -336,8 +339,8 @@ func (set *Set) starting(ctx context.Context, snap *device.Snapshot, rec *journa
 	return family, nil
 }
 
-// shims returns the shim that requested a sandbox's functions, with its descendants. If the record has no shim, because
-// the NRI plugin handed the functions over without a process, the sandbox's ID finds it.
+// shims returns the shim that requested a sandbox's functions, with its descendants. If the NRI plugin handed the
+// functions over, the record has no shim, and the shim is found by the sandbox's ID.
 func (set *Set) shims(ctx context.Context, s *journal.Sandbox) ([]vfio.Holder, error) {
 	switch {
 	case s.Shim != journal.Process{}:

@@ -16,8 +16,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// The addresses of a record are its leases. They are returned when no VM can use them any more and before the record is
-// removed, so that no other claim gets an address while a VM may use it. If an address can't be returned, it stays
+// The addresses of a record are its leases. They are returned after no VM can use them any more, so that no other claim
+// gets an address that a VM may use, and before the record is removed. If an address can't be returned, it stays
 // allocated, and the record stays and names it.
 
 // ReturnError says that addresses could not be returned to their pool. The functions are clean and on their drivers.
@@ -82,8 +82,8 @@ func (set *Set) takeAddress(ctx context.Context, claim plan.Ref, d *plan.Device)
 	if failed, ok := errors.AsType[*podnet.PluginError](err); !ok || !failed.Nothing {
 		return err
 	}
-	// There is nothing to return, but CNI requires a DEL after a failed ADD. It may fail, too, for example if the plugin
-	// refuses its config, and must not block the claim.
+	// No address was taken, but CNI requires a DEL after a failed ADD. The DEL may fail too, for example if the plugin
+	// refuses its config. That must not block the claim, so the lease is dropped.
 	if delErr := set.returnAddress(context.WithoutCancel(ctx), claim, d); delErr != nil {
 		d.Lease = nil
 	}

@@ -27,7 +27,8 @@ func (set *Set) Lock(ctx context.Context, ref plan.Ref, locks []Lock) (release f
 	return release, err
 }
 
-// LockRequest takes the locks of all functions of the request's assignment sets, and returns a fresh snapshot of them.
+// LockRequest takes the locks of all functions in the request's assignment sets, and returns a snapshot in which these
+// functions were read with the locks held.
 func (set *Set) LockRequest(ctx context.Context, req *claim.Request, snap *device.Snapshot) (fresh *device.Snapshot, release func(), err error) {
 	return set.lockFresh(ctx, plan.NewRef(req), snap, set.Inventory.Refresh,
 		func(s *device.Snapshot) []pci.Address { return assignmentSet(s, req) },
@@ -49,7 +50,7 @@ func (set *Set) LockRecord(ctx context.Context, rec *journal.Record) (snap *devi
 	return set.lockFresh(ctx, ref, snap, set.Inventory.RefreshFunctions, theirs, theirs)
 }
 
-// lockFresh takes the locks of the wanted functions, and returns a snapshot in which everything that the decision
+// lockFresh takes the locks of the wanted functions. It returns a snapshot in which everything that the decision
 // depends on was read with the locks held. If that snapshot shows other groups, for example because a function was
 // plugged in, the locks were the wrong ones, and lockFresh starts over.
 func (set *Set) lockFresh(
@@ -61,7 +62,8 @@ func (set *Set) lockFresh(
 		if release, err = set.Lock(ctx, ref, chosen); err != nil {
 			return nil, nil, err
 		}
-		// Functions of earlier rounds are read again, too: one that has left a group changes it as much as one that joined.
+		// Functions of earlier rounds are read again, too, because a group changes both when a function leaves it and
+		// when one joins it.
 		seen = distinct(append(seen, deciding(snap)...))
 		if snap, err = set.timed(ctx, ref, refresh, seen); err != nil {
 			release()
@@ -128,9 +130,9 @@ func assignmentSet(snap *device.Snapshot, req *claim.Request) []pci.Address {
 	return distinct(addrs)
 }
 
-// surroundings returns the addresses of all functions that the decision on a request depends on: its assignment set,
-// functions that may have appeared in the slots of its devices, and the ports above them, whose registers say what can
-// reach the devices past the IOMMU.
+// surroundings returns the addresses of all functions that the decision on a request depends on: the functions of its
+// assignment sets, functions that may have appeared in the slots of its devices, and the ports above its devices. The
+// registers of these ports say what can reach the devices past the IOMMU.
 func surroundings(snap *device.Snapshot, req *claim.Request) []pci.Address {
 	addrs := assignmentSet(snap, req)
 	for _, d := range req.Devices {
@@ -147,8 +149,8 @@ func surroundings(snap *device.Snapshot, req *claim.Request) []pci.Address {
 			}
 		}
 		for mate, n := d.Address, uint8(0); n < 8; n++ {
-			// A device has at most eight functions without ARI (a function number is 3 bits). An address without a function is how a
-			// newly plugged one is found.
+			// Without ARI, a device has at most eight functions (a function number has 3 bits). Addresses at which no
+			// function is known are read too, because a newly plugged function is found at such an address.
 			mate.Function = n
 			addrs = append(addrs, mate)
 		}
