@@ -1,7 +1,7 @@
 // Package effects has the primitives of a claim's life on its node: locks, the search for processes that use a device,
-// journal and ledger, bindings, resets, CDI specs, settings of VFs and addresses. Each effect verifies its result, may
-// be repeated, and has an inverse. Packages prepare and maintain decide the order of effects and what follows from an
-// error.
+// journal and ledger, bindings, resets, CDI specs, settings of VFs and addresses. Each effect verifies its result and
+// may be repeated, and each but module loads and resets has an inverse. Packages prepare and maintain decide the order
+// of effects and what follows from an error.
 package effects
 
 import (
@@ -31,29 +31,30 @@ type Inventory interface {
 	// Refresh returns a snapshot in which the functions at addrs, and their
 	// groups, are as they are now.
 	Refresh(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
-	// RefreshFunctions is Refresh without the host's facts, which decide on new claims only.
+	// RefreshFunctions is Refresh, but does not read the facts of the host again, on which only decisions about new
+	// claims depend.
 	RefreshFunctions(ctx context.Context, addrs []pci.Address) (*device.Snapshot, error)
 }
 
 // Journal keeps the records; see package journal.
 type Journal interface {
 	Save(r *journal.Record) error
-	// Replace is Save of a record that may go back to its former state in a power failure.
+	// Replace saves a record without waiting for the disk: after a power failure, the record may have its former state.
 	Replace(r *journal.Record) error
 	Delete(id string) error
 	Load(id string) (*journal.Record, error)
 	List() ([]*journal.Record, []error)
 	// Writable returns why no record can be written now.
 	Writable() error
-	// Leftovers returns the IDs of records whose writing was cut off; Delete
-	// removes what is left of that.
+	// Leftovers returns the IDs of records whose writing was interrupted. Delete removes the files that such a write
+	// left.
 	Leftovers() ([]string, error)
 	// MarkNeedsReset and MarkClean set and remove the marks of functions that are not proven clean since their last
 	// tenant, independent of records. NeedsReset returns them.
 	MarkNeedsReset(m journal.ResetMark) error
 	MarkClean(a pci.Address, id device.Identity) error
-	// MarkFatalErrors and FatalErrors set and return which fatal errors of functions are accounted for, independent of
-	// records.
+	// MarkFatalErrors writes how many fatal errors of a function are accounted for, and FatalErrors returns these
+	// counts. They are independent of records.
 	MarkFatalErrors(m journal.FatalErrors) error
 	FatalErrors() ([]journal.FatalErrors, error)
 	NeedsReset() ([]journal.ResetMark, error)
@@ -91,21 +92,23 @@ type Specs interface {
 
 // Holders finds the processes that have a device node open.
 type Holders interface {
-	// Find returns the holders of any of the nodes ("/dev/vfio/15"). If some processes can't be inspected, it returns an
-	// error with the holders among the others.
+	// Find returns the processes that have any of the nodes ("/dev/vfio/15") open. If some processes can't be
+	// inspected, it returns an error together with the holders among the others.
 	Find(ctx context.Context, nodes []string) ([]vfio.Holder, error)
-	// Family returns the process that started at the time, in clock ticks since boot, and its descendants; none when all
-	// have ended.
+	// Family returns the process with the PID that started at the given time, in clock ticks since boot, and its
+	// descendants. It returns none if all have ended.
 	Family(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
 	// Shims returns the shims of the sandbox and the processes that descend from them.
 	Shims(ctx context.Context, sandboxID string) ([]vfio.Holder, error)
-	// Abandoned returns the sandboxes of those holders, by PID, that are VMMs without a shim.
+	// Abandoned returns the sandboxes of those holders that are VMMs without a shim, by the holder's PID.
 	Abandoned(ctx context.Context, holders []vfio.Holder) (map[int]string, error)
-	// Claimed returns the node of a disk of f that is in exclusive use.
+	// Claimed returns the device node of a disk of f that is in exclusive use; empty if there is none.
 	Claimed(ctx context.Context, f *device.Function) (node string, err error)
-	// Opened returns the VFIO node of f that is open according to the kernel, or vfio.ErrCannotAsk.
+	// Opened returns the VFIO node of f that the kernel reports as open, or [vfio.ErrCannotAsk] if the kernel can't be
+	// asked.
 	Opened(ctx context.Context, f *device.Function) (node string, err error)
-	// Ending returns the process that started at the time while it ends: some of its threads are left.
+	// Ending returns the process with the PID that started at the given time, if it is ending but some of its threads
+	// are left.
 	Ending(ctx context.Context, pid int, start uint64) ([]vfio.Holder, error)
 	// Wait returns when one of the holders has ended, or with ctx's error.
 	Wait(ctx context.Context, holders []vfio.Holder) error
@@ -113,30 +116,30 @@ type Holders interface {
 
 // VFs make the PFs apply settings to their VFs; see package vf.
 type VFs interface {
-	// Read returns the settings that the PF applies to its VF of that index, and the addresses of its other VFs.
+	// Read returns the settings that the PF applies to its VF with the index, and the addresses of the PF's other VFs.
 	Read(ctx context.Context, pf pci.Address, index int) (*vf.State, []string, error)
 	// Look returns the VF for questions about it.
 	Look(ctx context.Context, pf pci.Address, index int) (*vf.Seen, error)
-	// Apply sets what want has values for and reads it back.
+	// Apply sets those settings for which want has values, and reads them back.
 	Apply(ctx context.Context, pf pci.Address, index int, want *device.VFSettings) error
 }
 
 // Interfaces put VFs' network interfaces into pods' namespaces; see package
 // podnet.
 type Interfaces interface {
-	// Await returns when a VF on its kernel driver has its interface.
+	// Await returns when a VF that is on its kernel driver has its network interface.
 	Await(ctx context.Context, addr pci.Address) error
 	// Place puts a VF's interface, configured, into the network namespace at a path
 	// of the node. It may be repeated.
 	Place(ctx context.Context, what podnet.Interface, at string) error
 }
 
-// Addresses are taken from pools and returned; see package ipam.
+// Addresses takes addresses from pools and returns them; see package podnet.
 type Addresses interface {
-	// Find returns an error unless the lease's plugin is there.
+	// Find returns an error unless the lease's plugin is installed.
 	Find(l *plan.Lease) error
-	// Add takes addresses. After an error they may be allocated nevertheless, except for an [podnet.PluginError] with
-	// Nothing set.
+	// Add takes addresses. If it returns an error, addresses may be allocated nevertheless, unless the error is a
+	// [podnet.PluginError] with Nothing set.
 	Add(ctx context.Context, l *plan.Lease) (*podnet.Result, error)
 	// Delete returns them. It may be repeated.
 	Delete(ctx context.Context, l *plan.Lease) error
@@ -144,19 +147,20 @@ type Addresses interface {
 
 // Ledger keeps the node's history; see package ledger/writer.
 type Ledger interface {
-	// Append writes events durably and together, and returns the signed checkpoint after them.
+	// Append writes events durably and as a unit, and returns the signed checkpoint after them.
 	Append(ctx context.Context, events ...ledger.Event) (signed string, err error)
-	// AppendSoon leaves the wait for the disk to a later Append or Sync.
+	// AppendSoon is Append without the wait for the disk. A later Append or Sync waits for it.
 	AppendSoon(ctx context.Context, events ...ledger.Event) error
 	Sync(ctx context.Context) error
 	// Ready returns why no event can be written now.
 	Ready(ctx context.Context) error
-	// Tenancy returns the events of a claim since it was prepared last.
+	// Tenancy returns the events of a claim since its last Prepare.
 	Tenancy(ctx context.Context, uid string) ([]ledger.Event, error)
 	// Recall reads the tenancies of claims in one pass, so that Tenancy need not read them
 	// again until forget is called.
 	Recall(ctx context.Context, uids []string) (forget func(), err error)
-	// Remember reads the last events that concern functions, of some types, in one pass, so that Last need not read for each.
+	// Remember reads the last events of the given types that concern the functions in one pass, so that Last need not
+	// read the ledger for each function.
 	Remember(ctx context.Context, addrs []pci.Address, types ...ledger.Type) error
 	// Last returns the last event of this boot, of one of the types, that concerns a function, or nil.
 	Last(ctx context.Context, a pci.Address, types ...ledger.Type) (*ledger.Event, error)
@@ -223,7 +227,7 @@ type Parts struct {
 	Specs     Specs
 	Holders   Holders
 	VFs       VFs
-	// Providers set what claims change besides bindings and VFs, by name; see [plan.Setting].
+	// Providers set the values of claims that are neither bindings nor settings of VFs, by name; see [plan.Setting].
 	Providers map[string]bind.Provider
 	// Interfaces serves VFs that are physical endpoints.
 	Interfaces Interfaces
@@ -234,7 +238,7 @@ type Parts struct {
 	Room Room
 	// Observe gets each step and phase; nil if nobody observes.
 	Observe Observer
-	// Ticks are the clock ticks since boot; nil for [journal.Ticks].
+	// Ticks returns the clock ticks since boot; nil means [journal.Ticks].
 	Ticks func() uint64
 }
 

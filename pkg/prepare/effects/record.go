@@ -16,12 +16,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// The ledger has the node's history, and fails closed: a function goes to a sandbox only after its event is written,
-// and its record stays until the event of its return is written. The journal is the state: if a crash comes between an
-// effect and its event, the event is derived from the journal and the kernel, and marked as late.
+// The ledger has the node's history, and fails closed: a function goes to a sandbox only after the event of that is
+// written, and its record stays until the event of its return is written. The journal has the state. If a crash comes
+// between an effect and its event, the event is derived from the journal and the kernel, and marked as late.
 
-// EvidenceError says that the event of a completed or planned step could not be written to the ledger. The claim
-// neither gets nor loses its devices then, and the next try continues.
+// EvidenceError says that the event of a completed or planned step could not be written to the ledger. Then the claim
+// neither gets nor loses its devices, and the next try continues.
 type EvidenceError struct {
 	// Claim is empty if the error concerns no claim.
 	Claim plan.Ref
@@ -59,26 +59,29 @@ func (set *Set) CanRecord(ctx context.Context) error {
 	return nil
 }
 
-// MakeRoom lets a claim end on a disk that is nearly full. If it fails, the writes that follow say why.
+// MakeRoom frees reserved space if the disk is nearly full, so that a claim can end. Its errors are ignored: if there
+// is still no space, the writes that follow fail and say why.
 func (set *Set) MakeRoom() {
 	if set.Room != nil {
 		_ = set.Room.Spend()
 	}
 }
 
-// Save writes the record in the given state. A repeated save of one state does not change since when the record has it.
+// Save writes the record in the given state. If the record is in that state already, its Since does not change.
 func (set *Set) Save(rec *journal.Record, state journal.State, reason string) error {
 	return set.enter(rec, state, reason, set.Journal.Save)
 }
 
-// Advance is Save without the wait for the disk: a power failure may take the record back to the state before. In the
-// next boot, both states mean that a tenant may have had the functions and that no proof covers them.
+// Advance is Save without the wait for the disk: a power failure may take the record back to its former state. That is
+// safe, because in the next boot both states mean that a tenant may have had the functions and that no proof covers
+// them.
 func (set *Set) Advance(rec *journal.Record, state journal.State) error {
 	return set.enter(rec, state, "", set.Journal.Replace)
 }
 
-// Complete writes the record of a claim that is now prepared, after all its events are on disk. The functions go to a
-// VM later, after [Set.Keep] has written the record with the sandbox durably.
+// Complete writes the record of a claim that is now prepared, after all events of the claim are on disk. It does not
+// wait until the record is on disk: the functions go to a VM later, after [Set.Keep] has written the record with the
+// sandbox durably.
 //
 // So Prepare waits for the disk four times: for the intent, its entry, the events, and this record's content. Three are
 // not enough (TestEachWaitForTheDiskIsNeeded). The intent must be there after a power failure, since a runtime may pass a device on
@@ -91,7 +94,7 @@ func (set *Set) Complete(ctx context.Context, rec *journal.Record) error {
 	return set.Advance(rec, journal.Prepared)
 }
 
-// enter sets the record's state, and persists it with write.
+// enter sets the record's state, and calls write to save the record.
 func (set *Set) enter(rec *journal.Record, state journal.State, reason string, write func(*journal.Record) error) error {
 	next := *rec
 	next.State, next.Reason = state, reason
@@ -99,7 +102,8 @@ func (set *Set) enter(rec *journal.Record, state journal.State, reason string, w
 		next.Since = time.Now().UTC().Format(time.RFC3339)
 	}
 	err := set.Observe.Timed(rec.Plan.Claim, PhaseJournal, func() error { return write(&next) })
-	// The caller's record changes only with the disk: after a failed write it still says what a restart would find.
+	// The caller's record changes only together with the disk. If the write fails, the record still says what a restart
+	// would find.
 	if err == nil {
 		*rec = next
 	}
@@ -154,7 +158,7 @@ func (set *Set) Settle(ctx context.Context, claim plan.Ref) error {
 	return set.evident(ctx, claim, set.Ledger.Sync)
 }
 
-// evident runs work against the ledger without ctx's cancellation.
+// evident runs work on the ledger. The cancellation of ctx does not interrupt it.
 func (set *Set) evident(ctx context.Context, claim plan.Ref, work func(context.Context) error) error {
 	err := set.Observe.Timed(claim, PhaseLedger, func() error { return work(context.WithoutCancel(ctx)) })
 	if err != nil {
@@ -250,7 +254,7 @@ func listCodes(reasons []rule.Verdict) []rule.Code {
 	return codes
 }
 
-// Briefly returns the record's devices with their names only.
+// Briefly returns the record's devices with only the facts that identify them.
 func Briefly(rec *journal.Record) []ledger.Device {
 	return DevicesNamed(&ledger.Event{Devices: LedgerDevices(nil, rec)})
 }

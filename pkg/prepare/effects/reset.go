@@ -34,8 +34,8 @@ const (
 // ResetResult is the result of resets.
 type ResetResult struct {
 	Verdict Verdict
-	// InKernel is set for an unfinished reset that runs in the kernel: until it ends, no driver can bind or release its
-	// functions.
+	// InKernel is set for an unfinished reset that still runs in the kernel. Until the reset ends, no driver can bind
+	// or release its functions.
 	InKernel bool
 	// Err is nil for Clean.
 	Err error
@@ -54,8 +54,8 @@ func join(results []ResetResult) ResetResult {
 	return all
 }
 
-// Measure records the fingerprints against which the next reset is proven. A quarantine keeps its fingerprints: its
-// devices are compared with their state before their tenant.
+// Measure records the fingerprints against which the next reset is proven. If a quarantine has fingerprints, they stay:
+// its devices are compared with their state before their tenant.
 func (set *Set) Measure(_ context.Context, rec *journal.Record) error {
 	quarantined := rec.State == journal.Quarantined
 	if quarantined && rec.Baseline != nil {
@@ -95,8 +95,8 @@ func (set *Set) ResetAll(ctx context.Context, rec *journal.Record, resets []isol
 	return join(results)
 }
 
-// Reset resets the functions of one set that are not gone. A function that leaves the bus, before the reset or during
-// it, loses its state: it needs no reset, and there is no proof of one.
+// Reset resets those functions of one set that are not gone. A function that leaves the bus, before or during the
+// reset, loses its state, so it needs no reset, and gets no proof.
 func (set *Set) Reset(ctx context.Context, rec *journal.Record, r isolation.Reset) (*isolation.Proof, ResetResult) {
 	left, err := set.present(rec, r.Set)
 	if err != nil {
@@ -133,7 +133,7 @@ func (set *Set) Reset(ctx context.Context, rec *journal.Record, r isolation.Rese
 }
 
 // findTenancy returns a name for the tenancy whose traces the record's resets clear. The result of an interrupted reset
-// counts for the same name only.
+// is used only by a reset for the same tenancy.
 func findTenancy(rec *journal.Record) string {
 	sandbox := ""
 	if rec.Sandbox != nil {
@@ -145,8 +145,8 @@ func findTenancy(rec *journal.Record) string {
 // Mark marks the functions that the record's VM could reach and that no proof covers, and removes the marks of proven
 // functions. It may be repeated.
 //
-// A function leaves its claim either proven clean or marked. The next claim whose class
-// asks for resets has a marked function reset before its tenant gets it.
+// So a function leaves its claim either proven clean or marked. A marked function is reset before the next tenant gets
+// it, unless the DeviceClass of that tenant's claim waives resets.
 func (set *Set) Mark(rec *journal.Record, why string) error {
 	if rec.Kind == journal.Bound {
 		return nil // no VM gets a function by such a record
@@ -178,8 +178,8 @@ func IsProven(rec *journal.Record, a pci.Address) bool {
 	return slices.ContainsFunc(rec.Proofs, func(proof isolation.Proof) bool { return slices.Contains(proof.Set, a) })
 }
 
-// ProvenClean lifts the mark of a record's function that is proven clean, and accounts for the
-// fatal errors that it reported before.
+// ProvenClean removes the mark of a record's function that is proven clean. The fatal errors that the function reported
+// before are accounted for from then on.
 func (set *Set) ProvenClean(rec *journal.Record, a pci.Address) error {
 	fn, ok := rec.Plan.Function(a)
 	if !ok {
@@ -188,16 +188,16 @@ func (set *Set) ProvenClean(rec *journal.Record, a pci.Address) error {
 	return errors.Join(set.AccountForErrors(rec.BootID, a), set.Journal.MarkClean(a, fn.Identity))
 }
 
-// AccountForErrors accounts for the fatal errors that the kernel has counted for a function so far. A function without a
-// counter, or that no longer exists, has none.
+// AccountForErrors accounts for the fatal errors that the kernel has counted for a function so far. It does nothing for
+// a function that no longer exists or has no counter.
 func (set *Set) AccountForErrors(bootID string, a pci.Address) error {
 	count, err := set.fatalErrors(a)
 	if err != nil || count == 0 {
 		return err
 	}
-	// The kernel counts from the function's discovery on, so a count is only valid together with the inode of that discovery.
-	// The inode comes before the count: if the function is discovered again in between, the mark is for a function that is
-	// gone, and the errors of the new one stay unaccounted.
+	// The kernel counts from the discovery of the function on, so a count is valid only together with the inode of that
+	// discovery. The inode is read before the count: if the function is discovered again in between, the mark is for a
+	// function that is gone, and the errors of the new one stay unaccounted for.
 	inode, err := set.FS.FunctionInode(a)
 	if errors.Is(err, fs.ErrNotExist) || sysfs.Vanished(err) {
 		return nil
@@ -211,7 +211,8 @@ func (set *Set) AccountForErrors(bootID string, a pci.Address) error {
 	return set.Journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Inode: inode, Count: count})
 }
 
-// fatalErrors returns how many fatal errors the kernel has counted for a function: 0 also without a counter and without the function.
+// fatalErrors returns how many fatal errors the kernel has counted for a function. It returns 0 if the function has no
+// counter or does not exist.
 func (set *Set) fatalErrors(a pci.Address) (uint64, error) {
 	text, err := set.FS.ReadString(sysfs.FunctionPath(a) + "/aer_dev_fatal")
 	if errors.Is(err, fs.ErrNotExist) || sysfs.Vanished(err) {

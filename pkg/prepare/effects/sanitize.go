@@ -8,12 +8,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// NoteTenancy writes durably what a tenant's or a stage's VM changes about sanitizing. Call it before a VM can have the
-// functions, because nothing of a claim that ends by a crash, a power failure or a forced deletion can be relied on. It may
-// be repeated.
+// NoteTenancy writes durably what the VM of a tenant or of a stage changes about sanitizing. Call it before a VM can
+// have the functions: a claim may end by a crash, a power failure or a forced deletion, and then nothing can be written
+// at its end. It may be repeated.
 //
-// If the claim is a tenant's, each function with a stage must pass it before another tenant gets it. If the claim is a
-// stage, the mark of its device notes it, so that its result is asked for even if the plugin is not there when it ends.
+// If the claim is a tenant's, NoteTenancy marks each function with a sanitizing stage: the function must pass the stage
+// before another tenant gets it. If the claim is a stage, NoteTenancy enters the stage into the mark of its device, so
+// that the plugin asks for the result even if it was not running when the stage ended.
 func (set *Set) NoteTenancy(rec *journal.Record) error {
 	if rec.Kind != journal.Claim {
 		return nil // no VM gets a function by such a record
@@ -37,9 +38,10 @@ func (set *Set) NoteTenancy(rec *journal.Record) error {
 	return nil
 }
 
-// markUnsanitized marks a function of a tenant's claim if it has a stage, unless it is marked for the claim already. A mark
-// that the function has is brought up to date even if its rule asks for no stage now: the claim in it may get the function
-// again, and the rule may ask again. A failed stage stays in the mark: only an operator ends that.
+// markUnsanitized marks a function of a tenant's claim if the function has a sanitizing stage, unless it is already
+// marked for this claim. If the function has a mark, the mark is updated even if the function's rule asks for no stage
+// now: the claim in the old mark could otherwise get the function again, and the rule may ask for a stage later. A
+// failed stage stays in the mark, because only an operator ends it.
 func (set *Set) markUnsanitized(rec *journal.Record, fn *plan.Function) error {
 	own := journal.SanitizeMark{
 		Address: fn.Address, Identity: fn.Identity, Since: time.Now().UTC().Format(time.RFC3339), Claim: claimName(rec),
@@ -60,8 +62,8 @@ func (set *Set) markUnsanitized(rec *journal.Record, fn *plan.Function) error {
 	return set.Journal.MarkUnsanitized(own)
 }
 
-// noteStage enters a stage into the marks of its devices. A device without a mark waits because no stage has sanitized it
-// since the node started.
+// noteStage enters a stage into the marks of its devices. A device without a mark gets one: it waits for the stage only
+// because no stage has sanitized it since the node started, not because of a tenant.
 func (set *Set) noteStage(rec *journal.Record) error {
 	now := time.Now().UTC().Format(time.RFC3339)
 	for i := range rec.Plan.Devices {
@@ -89,7 +91,8 @@ func (set *Set) noteStage(rec *journal.Record) error {
 	return nil
 }
 
-// unsanitized returns the mark of a function, that of a failed stage first; nil if it has none of its own.
+// unsanitized returns the mark of a function, or nil if it has none of its own. If it has several, a mark with a failed
+// stage comes first.
 func (set *Set) unsanitized(fn *plan.Function) (found *journal.SanitizeMark, err error) {
 	marks, err := set.Journal.Unsanitized()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// ForeignValueError says that neither the claim nor Prepare's finding explains a value of an activation: another program has set it, so
-// it is not touched.
+// ForeignValueError says that an activation has a value that is neither the claim's nor the one that Prepare found.
+// Another program has set it, so it is not changed.
 type ForeignValueError struct{ Name, Now, Want, Found string }
 
 func (e *ForeignValueError) Error() string {
@@ -32,8 +32,9 @@ func foreign(s *plan.Setting, now string) error {
 	return &ForeignValueError{Name: s.Name, Now: now, Want: s.Want, Found: s.Found}
 }
 
-// ResolveSettings completes a plan's settings before the first effect: the values that are restored later. It leaves out a setting
-// that must not replace what is found, and refuses an activation in its place.
+// ResolveSettings completes a plan's settings before the first effect: it reads the values that are restored later. If
+// a setting must not replace the value that it found, the setting is left out. If such a setting is an activation, the
+// claim is refused.
 func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error {
 	rec.Plan.Functions = slices.Clone(rec.Plan.Functions)
 	for i := range rec.Plan.Functions {
@@ -57,7 +58,7 @@ func (set *Set) ResolveSettings(ctx context.Context, rec *journal.Record) error 
 	return nil
 }
 
-// resolveSetting reads what is in force for a setting, and reports whether the setting is made.
+// resolveSetting reads the value that is in force for a setting, and reports whether the setting is to be made.
 func (set *Set) resolveSetting(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting) (keep bool, err error) {
 	refuse := func(code rule.Code, text, fix string) error {
 		return plan.RefuseClaim(rec.Plan.Claim, rule.Verdict{
@@ -99,15 +100,18 @@ func (set *Set) ApplySettings(ctx context.Context, rec *journal.Record) error {
 	return set.makeSettings(ctx, rec, false)
 }
 
-// Activate makes the activations. It may be repeated: what is active already stays as it is.
+// Activate makes the activations. It may be repeated: an activation that is in force stays as it is.
 func (set *Set) Activate(ctx context.Context, rec *journal.Record) error {
 	return set.makeSettings(ctx, rec, true)
 }
 
-// LostActivation looks for an activation of a prepared claim that is not in force any more. loss says which one it is; it is nil if all
-// are in force. While the program that makes an activation is away, the activation stands if a sandbox has the claim, and it was in force
-// when it could be read last: nothing is to be done then, and the program changes nothing before it is back. A claim that no sandbox has
-// needs the program, as does the next sandbox: its VM would start without what the activation is for.
+// LostActivation looks for an activation of a prepared claim that is not in force any more. loss says which one it is;
+// it is nil if all are in force.
+//
+// While the program that makes an activation is away, the activation counts as in force if a sandbox has the claim and
+// the activation was in force when it was read last. Then there is nothing to do, and the program changes nothing
+// before it is back. If no sandbox has the claim, LostActivation returns an error while the program is away: the VM of
+// the next sandbox would start without what the activation is for.
 func (set *Set) LostActivation(ctx context.Context, rec *journal.Record) (loss, err error) {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -120,7 +124,7 @@ func (set *Set) LostActivation(ctx context.Context, rec *journal.Record) (loss, 
 	return nil, nil
 }
 
-// lost says that one activation is not in force; nil if it is, or stands.
+// lost returns an error as loss if one activation is not in force.
 func (set *Set) lost(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting) (loss, err error) {
 	err = set.withProvider(ctx, rec, fn, s, func(p bind.Provider) error {
 		now, err := p.Read(ctx, fn, s.Name)
@@ -181,8 +185,8 @@ func (set *Set) Deactivate(ctx context.Context, rec *journal.Record) error {
 	return errors.Join(errs...)
 }
 
-// Stop has the providers that can do it end what the functions of a tenant still execute. The reset follows in any case, and is what
-// counts: the observer gets an error, and nobody else.
+// Stop has those providers that can do it end what the functions still execute for a tenant. A reset follows in any
+// case and makes the functions clean, so errors of Stop go only to the observer.
 func (set *Set) Stop(ctx context.Context, rec *journal.Record) {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -209,13 +213,13 @@ func (set *Set) unsetAll(ctx context.Context, rec *journal.Record, fn *plan.Func
 	return errors.Join(errs...)
 }
 
-// inForce is the value of a setting that is in force, and whether it was another one before.
+// inForce is the value of a setting that is in force, and whether the setting was changed to it.
 type inForce struct {
 	value   string
 	changed bool
 }
 
-// put brings one setting from a value to another. The observer gets it as a step.
+// put brings one setting from a value to another, and reports that to the observer as a step.
 func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting, from, to string) (is inForce, err error) {
 	err = set.withProvider(ctx, rec, fn, s, func(p bind.Provider) error {
 		step, begun := fn.SetStep(s, from, to), time.Now()
@@ -232,8 +236,8 @@ func (set *Set) put(ctx context.Context, rec *journal.Record, fn *plan.Function,
 	return is, nil
 }
 
-// withProvider does work with the provider of a setting, when nothing else changes the setting. It returns all errors with the setting's
-// name.
+// withProvider calls work with the provider of a setting, at a time when nothing else changes the setting. It adds the
+// setting's name to all errors.
 func (set *Set) withProvider(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting, work func(bind.Provider) error) error {
 	provider, err := set.provider(s)
 	if err == nil {
@@ -252,10 +256,12 @@ func (set *Set) withProvider(ctx context.Context, rec *journal.Record, fn *plan.
 	return nil
 }
 
-// putAlone is putValue, one at a time for the VFs of a PF if the provider wants that. Claims of VFs share the lock of the PF, so that they are
-// prepared side by side. This lock is the innermost: its holder waits for no other one.
+// putAlone calls putValue. If the provider wants that, it does so for one VF of a PF at a time: claims of VFs share the
+// lock of the PF, so they are prepared side by side otherwise. The lock that putAlone takes is the innermost: its
+// holder waits for no other lock.
 func (set *Set) putAlone(ctx context.Context, rec *journal.Record, fn *plan.Function, s *plan.Setting, p bind.Provider, to string) (inForce, error) {
-	// What ends a value leaves more to the other VFs, and must not wait for one of them that hangs.
+	// A write that ends a value leaves more to the other VFs. It takes no lock, because it must not wait for another VF
+	// whose write hangs.
 	if _, alone := p.(bind.Alone); !alone || fn.PF == nil || to != s.Want {
 		return putValue(ctx, p, fn, s, to)
 	}
@@ -266,16 +272,19 @@ func (set *Set) putAlone(ctx context.Context, rec *journal.Record, fn *plan.Func
 	if err != nil {
 		return inForce{}, fmt.Errorf("%w; if a write for another VF of %s hangs in the kernel, `kata-vfio-plugin status` names it", err, fn.PF)
 	}
-	// A write past its deadline may yet change what the other VFs can have, so the lock is kept until the kernel answers. Nobody waits for
-	// it longer than for any other lock. After a restart nothing of it is left but a process that has not ended, which keeps it alike.
+	// After its deadline, a write may still change what the other VFs can have, so the lock is kept until the kernel
+	// answers. Nobody waits for this lock longer than for any other lock. After a restart of the plugin, only a process
+	// that has not ended can still keep the lock.
 	defer set.Executor.WhenSettled(ctx, fn.Address, release)
 	return putValue(ctx, p, fn, s, to)
 }
 
-// putValue sets a value unless it is in force, and reads it back. It does not touch an activation that another program has changed.
+// putValue sets a value unless it is in force, and reads it back. It does not change an activation that another program
+// has set.
 func putValue(ctx context.Context, p bind.Provider, fn *plan.Function, s *plan.Setting, to string) (inForce, error) {
 	now, err := p.Read(ctx, fn, s.Name)
-	// Only the very value, or what the device has made of it, is in force: a value that is near may be another one.
+	// The value is in force only if it is exactly the wanted one, or what the device has made of it: a value that is
+	// merely close may be another one.
 	if err != nil || now == to || to == s.Want && s.IsWanted(now) {
 		return inForce{value: now}, err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// WriteSpec resolves the nodes of a record's devices and writes its CDI spec.
-// Standing records have none.
+// WriteSpec finds the VFIO nodes of a record's devices and writes the record's CDI spec. A record of policy "bound" or
+// of a warm device has no spec.
 func (set *Set) WriteSpec(_ context.Context, rec *journal.Record) error {
 	if rec.Kind == journal.Bound {
 		return nil
@@ -110,16 +110,15 @@ func functionNode(fs *sysfs.FS, a pci.Address) (cdi.Node, error) {
 	return hostNode(fs, vfio.DeviceNode(names[0]), dir+"/"+names[0]+"/dev")
 }
 
-// hostNode returns the node at path with the device number that sysfs states in
-// the attribute, and checks that the node exists: a runtime that meets a
-// missing one fails much later and says less.
+// hostNode returns the node at path, with the device number that sysfs states in the attribute. It checks that the node
+// exists: a runtime that finds it missing fails much later, and with less information.
 func hostNode(fs *sysfs.FS, path, attribute string) (cdi.Node, error) {
 	text, err := fs.ReadString(attribute)
 	if err != nil {
 		return cdi.Node{}, err
 	}
-	// The kernel's number goes into the spec, so that the node in the container is the device whatever the path leads to by
-	// then.
+	// The spec gets the kernel's number, so that the container's node is this device even if the path leads elsewhere
+	// by then.
 	major, minor, err := number(text)
 	if err != nil {
 		return cdi.Node{}, fmt.Errorf("%s: %w", attribute, err)

@@ -16,8 +16,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// ResolveVFs completes a plan's changes of VFs before the first effect: the present settings, which are restored later,
-// bounds of rates that are not set, and generated addresses. It refuses settings that the PF does not support.
+// ResolveVFs completes a plan's changes of VFs before the first effect: it adds the present settings, which are
+// restored later, the bounds of rates that are not set, and generated addresses. It refuses the claim if the PF does
+// not support a setting.
 func (set *Set) ResolveVFs(ctx context.Context, rec *journal.Record) error {
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
@@ -58,7 +59,8 @@ func (set *Set) resolveVF(ctx context.Context, rec *journal.Record, fn *plan.Fun
 		return err
 	}
 	fn.VF.Representor = state.Representor()
-	// Only what the claim changes is put back later. What an operator changes of the rest meanwhile stays.
+	// Only the settings that the claim changes are restored later. If an operator changes other settings meanwhile,
+	// they stay.
 	fn.VF.Original = restorable(state.Settings.Only(want))
 	return seen.Supported(ctx, want)
 }
@@ -109,7 +111,8 @@ func (set *Set) refusedVF(rec *journal.Record, fn *plan.Function, err error) err
 	return plan.RefuseClaim(rec.Plan.Claim, refusal)
 }
 
-// plannedDevice returns the device of a function. That of a function without one, such as a mate, has the function's address as its name.
+// plannedDevice returns the device of a function. If the function has none, as a group mate, the returned device has
+// the function's address as its name.
 func plannedDevice(pl *plan.Plan, fn *plan.Function) *plan.Device {
 	for i := range pl.Devices {
 		if pl.Devices[i].Address == fn.Address {
@@ -134,7 +137,7 @@ func (set *Set) ApplyVFs(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// ConfigureVFs is [Set.ApplyVFs] for a new tenant, with its event.
+// ConfigureVFs is [Set.ApplyVFs] for a new tenant: it also writes the event to the ledger.
 func (set *Set) ConfigureVFs(ctx context.Context, rec *journal.Record) error {
 	if err := set.ApplyVFs(ctx, rec); err != nil {
 		return err
@@ -146,8 +149,8 @@ func (set *Set) ConfigureVFs(ctx context.Context, rec *journal.Record) error {
 	return set.RecordSoon(ctx, rec.Plan.Claim, e)
 }
 
-// configureVF applies settings to one VF. If the VF is gone, it returns an error: another VF has its index then. The
-// observer gets it as a step.
+// configureVF applies settings to one VF, and reports that to the observer as a step. If the VF is gone, it returns an
+// error, because another VF may have the index then.
 func (set *Set) configureVF(ctx context.Context, claim plan.Ref, fn *plan.Function, want *device.VFSettings) error {
 	if err := set.CheckFunction(fn); err != nil {
 		return fmt.Errorf("VF %s: %w", fn.Address, err)
@@ -171,8 +174,8 @@ func (e *takenAddressError) Error() string {
 	return fmt.Sprintf("the %s %s is that of %s", e.setting, e.address, e.owner)
 }
 
-// addressTries is how many addresses are generated. Even a second one is improbable: it is needed only if the first is
-// in use by chance, one in 2^46.
+// addressTries is how many addresses are generated before choose gives up. A second one is needed only if the first is
+// in use by chance, which has a probability of about one in 2^46.
 const addressTries = 8
 
 // chooseAddresses generates the VF's MAC address or GUIDs, or checks the ones that the claim sets.
@@ -223,8 +226,9 @@ func generate(uid string, fn *plan.Function, s device.VFSetting, try int) string
 	return plan.GenerateGUID(uid, fn.Address.String(), try)
 }
 
-// addressOwners returns the owners of the addresses on the node: its own interfaces and RDMA devices, the other VFs of
-// the PF, the claim's other VFs, and the VFs of other claims, whose interfaces the node does not show.
+// addressOwners returns the owners of the addresses that are in use on the node: the node's own interfaces and RDMA
+// devices, the other VFs of the PF, the claim's other VFs, and the VFs of other claims, whose interfaces are not
+// visible on the node.
 func (set *Set) addressOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
 	owners := map[string]string{}
 	records, _ := set.Journal.List() // no claim gets the devices of a record that can't be read
