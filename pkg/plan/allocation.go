@@ -11,8 +11,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// The scheduler allocates a device by pool name and device name. A device name contains a PCI address, which many nodes
-// have. Only the pool shows which node's function was chosen, and which selectors, taints and counters applied.
+// The scheduler allocates a device by pool name and device name. A device name contains a PCI address, and the same
+// address exists on many nodes. Only the pool shows which node's function was chosen, and which selectors, taints and
+// counters applied.
 
 // CheckNode returns a [rule.RefusedError] if the request has devices from pools of another node than the named one. An
 // empty name means that the node is unknown, and nothing is refused.
@@ -55,7 +56,7 @@ type allocated struct{ request, pool, name, pair string }
 func (a allocated) compare(b allocated) int { return strings.Compare(a.name, b.name) }
 
 // comparesPools reports whether the candidate's pool can be compared with the node's pools. A device without a pool was
-// not allocated by a scheduler: the node config binds it at start.
+// not allocated by a scheduler: the plugin binds it at start, because the node config says so.
 func (c *candidate) comparesPools() bool { return c.node.Name != "" && c.claimed.Pool != "" }
 
 // allocatedHere refuses a device that was allocated from a pool of another node.
@@ -70,9 +71,9 @@ func (c *candidate) allocatedHere() *rule.Verdict {
 	}
 }
 
-// allocatedFromItsPool refuses a device that was allocated from a pool other than the one in which this node publishes
-// it. A pool's former name counts as its name: a scheduler can still use slices of an earlier version, and two claims
-// can't get one device, because claims are compared by their functions.
+// allocatedFromItsPool refuses a device that was allocated from another pool than the one in which this node publishes
+// it. A former name of a pool counts as its present name, because a scheduler may still use slices of an earlier
+// version. That is safe: two claims can't get one device, because claims are compared by their functions.
 func (c *candidate) allocatedFromItsPool() *rule.Verdict {
 	if !c.comparesPools() {
 		return nil

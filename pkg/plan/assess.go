@@ -22,8 +22,8 @@ type Assessment struct {
 	Refusals []rule.Verdict
 }
 
-// Faults returns the refusals that are faults of the device. It leaves out [rule.Held]: that another claim has the
-// device passes without action, and the scheduler knows it.
+// Faults returns the refusals that are faults of the device. It leaves out [rule.Held]: if another claim has the
+// device, nobody has to act, and the scheduler knows it.
 func (a *Assessment) Faults() []rule.Verdict {
 	var faults []rule.Verdict
 	for _, r := range a.Refusals {
@@ -76,7 +76,8 @@ func (n *Node) lasting() map[pci.Address]rule.Code {
 }
 
 // attempted returns the refusal of a function that is in [Node.Attempted], or whose claim would include such a
-// function. It keeps new claims away. [Make] ignores it and tries again, because the reason may no longer exist.
+// function. It keeps new claims away from the function. [Make] ignores it, so that a claim that comes nevertheless is
+// tried: the reason may no longer exist.
 func (a *Assessor) attempted(f *device.Function) (rule.Verdict, bool) {
 	node := &a.maker.node
 	at, ok := FindDrain(node.Snapshot, f, node.Attempted)

@@ -13,7 +13,7 @@ import (
 
 // wholeBoard refuses an NVSwitch if the claim lacks a GPU or another NVSwitch of its board, because the switch routes
 // to the memory of all GPUs. No attribute shows which board a GPU is on, so all GPUs and switches of the node count. An
-// [Assessor] has no claim and does not ask.
+// [Assessor] assesses without a claim, so it skips this check.
 func (c *candidate) wholeBoard() *rule.Verdict {
 	if !c.f.IsNVSwitch() || c.asked == nil || c.tolerated(rule.PeerToPeerPossible) {
 		return nil
@@ -57,7 +57,7 @@ func (c *candidate) wholeBoardFix() string {
 		isolation.Separate(c.node.Snapshot, shared), together, shared.Address, *shared.Group)
 }
 
-// sharingBoard returns the first GPU or NVSwitch that shares a group with another one; nil if there is none.
+// sharingBoard returns a GPU or NVSwitch that shares an IOMMU group with another one; nil if there is none.
 func (c *candidate) sharingBoard() *device.Function {
 	first := map[int]*device.Function{} // of each group
 	for i := range c.node.Snapshot.Functions {

@@ -15,14 +15,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// presence returns the conditions for the node to have the device. If one is not met, no other check applies.
+// presence returns the checks that the node has the device. If one of them fails, no other check applies.
 func presence() []func(*candidate) *rule.Verdict {
 	return []func(*candidate) *rule.Verdict{(*candidate).allocatedHere, (*candidate).present}
 }
 
-// checks returns all further conditions for a claim to get a device, in the order in which they are reported. Each
-// returns one reason at most, and changes nothing: the plan is made from a candidate that no check refuses.
-// [Assessor.Assess] runs the same checks for a claim that sets no parameters.
+// checks returns all further checks, in the order in which their refusals are reported. Each check returns at most one
+// reason, and changes nothing. The plan is made from a candidate that no check refuses. [Assessor.Assess] runs the same
+// checks for a claim that sets no parameters.
 func checks() []func(*candidate) *rule.Verdict {
 	return []func(*candidate) *rule.Verdict{
 		(*candidate).allocatedFromItsPool, (*candidate).ofItsNamespace,
@@ -69,7 +69,7 @@ func (c *candidate) failed(checks []func(*candidate) *rule.Verdict) iter.Seq[rul
 	}
 }
 
-// present checks that the node has the function, and that its type is the one in its name.
+// present checks that the node has the function, and that the function's type is the type in the device's name.
 func (c *candidate) present() *rule.Verdict {
 	f, ok := c.node.Snapshot.Function(c.claimed.Address)
 	if !ok {
@@ -147,9 +147,9 @@ func (c *candidate) useFix() string {
 	return cmp.Or(c.f.UseFix(), "stop that use first")
 }
 
-// Retakeable refuses to take a function back from a host driver for a record that has it, if the node now needs the
-// function or the node config does not select it. The plan judged the function when the record was made, but somebody
-// gave it to the driver since. f is a function of the snapshot.
+// Retakeable says whether a function may be taken back from a host driver for a record that has the function. It
+// refuses if the node needs the function now, or if the node config does not select it: the plan judged the function
+// when the record was made, but somebody has given it to the driver since. f is a function of the snapshot.
 func Retakeable(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, role Role) *rule.Verdict {
 	c := candidate{f: f, choice: selection.Choice(f.Address)}
 	withGPU := func(pci.Address) bool { return true } // the record has it
@@ -186,7 +186,7 @@ func (c *candidate) companionsIsolated() *rule.Verdict {
 	return nil
 }
 
-// judged turns the first reason of a judgment that nothing waives into a refusal.
+// judged returns a refusal for the first reason of a judgment that the class's parameters do not waive.
 func (c *candidate) judged(v *isolation.Judgment) *rule.Verdict {
 	for i := range v.Reasons {
 		r := &v.Reasons[i]
@@ -223,8 +223,8 @@ func (c *candidate) tolerated(code rule.Code) bool {
 	return allow != nil && *allow
 }
 
-// audited refuses a function that fails one of the audit's checks. A taint keeps claims away from it, but a tenant can
-// tolerate taints.
+// audited refuses a function that fails one of the audit's checks. A taint keeps most claims away from such a function,
+// but a tenant can tolerate taints.
 func (c *candidate) audited() *rule.Verdict {
 	allow := c.claimed.VFIO.AllowUnisolated
 	if c.node.Failing == nil || allow != nil && *allow {
@@ -287,7 +287,8 @@ func (c *candidate) backend() v1alpha1.Backend {
 	return v1alpha1.BackendGroup
 }
 
-// acceptedByVFIO refuses functions that can't be bound to a VFIO driver, or must not leave the one that they have.
+// acceptedByVFIO refuses functions that can't be bound to a VFIO driver, and functions that must not leave their
+// present driver.
 func (c *candidate) acceptedByVFIO() *rule.Verdict {
 	refused := c.set.having(isRefusedByVFIO, func(f *device.Function) bool { return c.refusedByVFIO(f) != nil })
 	if len(refused) == 0 {
@@ -296,7 +297,7 @@ func (c *candidate) acceptedByVFIO() *rule.Verdict {
 	return c.refusedByVFIO(refused[0])
 }
 
-// refusedByVFIO says why a VFIO driver does not take f, or must not.
+// refusedByVFIO says why a VFIO driver can't or must not take f; nil if it may.
 func (c *candidate) refusedByVFIO(f *device.Function) *rule.Verdict {
 	switch driver, _ := vfioDriver(&c.node.Snapshot.Host, f); {
 	// A VFIO driver that has the function has accepted it already.
@@ -319,7 +320,7 @@ func (c *candidate) refusedByVFIO(f *device.Function) *rule.Verdict {
 	return nil
 }
 
-// mate returns a refusal because of f, which may be the device itself.
+// mate returns a refusal of the candidate because of f, which may be the candidate's own function or a mate.
 func (c *candidate) mate(f *device.Function, code rule.Code, text, fix string) *rule.Verdict {
 	r := &rule.Verdict{Code: code, Driver: f.Driver, Text: text, Fix: fix}
 	if f.Address != c.claimed.Address {

@@ -16,9 +16,9 @@ type DomainState struct {
 	Rules []string `json:"rules"`
 	// Tenant is the ID of the domain's tenant: empty if the domain is free, [UnknownTenant], or [SeveralTenants].
 	Tenant string `json:"tenant,omitempty"`
-	// Tenancies are the functions in it that tenants have, by address.
+	// Tenancies are the functions in the domain that tenants have, by address.
 	Tenancies []Tenancy `json:"held"`
-	// Free are the selected functions in it that no claim has and that are nobody's, by address.
+	// Free are the selected functions in the domain that no claim has and that are in no tenancy, by address.
 	Free []pci.Address `json:"free"`
 }
 
@@ -47,7 +47,7 @@ func TenantWords(id string) string {
 	return "tenant " + id
 }
 
-// KeptWords is the state of a free device in a domain that a tenant has, by [DomainState.Tenant].
+// KeptWords describes a free device in a domain that a tenant has. id is the [DomainState.Tenant] of the domain.
 func KeptWords(id string) string {
 	if id == UnknownTenant || id == SeveralTenants {
 		return "kept: its domain has " + TenantWords(id)
@@ -55,8 +55,8 @@ func KeptWords(id string) string {
 	return "kept for " + TenantWords(id)
 }
 
-// Domains returns the exclusive domains of the node, the smallest kind first. A rule makes a domain exclusive for all functions in it,
-// whatever rule they have themselves.
+// Domains returns the exclusive domains of the node, the smallest kind first. A rule makes a domain exclusive for all
+// functions in the domain, even for functions that another rule selects.
 func (n *Node) Domains() []DomainState {
 	domains := n.exclusiveDomains()
 	states := make(map[isolation.ExclusiveDomain]*DomainState, len(domains))
@@ -105,8 +105,8 @@ func sortDomains(states map[isolation.ExclusiveDomain]*DomainState) []DomainStat
 	return all
 }
 
-// Fragmented counts, for each kind of exclusive domain of the node, the free functions that a domain keeps for its tenant. A
-// function that no tenant can get for another reason does not count.
+// Fragmented returns, for each kind of exclusive domain, how many free functions a domain keeps for its tenant. A
+// function does not count if no tenant can get it for another reason.
 func (n *Node) Fragmented() map[isolation.DomainKind]int {
 	domains := n.Domains()
 	if len(domains) == 0 {
@@ -116,7 +116,7 @@ func (n *Node) Fragmented() map[isolation.DomainKind]int {
 	counts := map[isolation.DomainKind]int{}
 	for i := range domains {
 		d := &domains[i]
-		// A kind of which no function is kept has a count, too.
+		// A kind has a count even if none of its functions is kept.
 		counts[d.Domain.Kind] += 0
 		if len(d.Tenancies) == 0 {
 			continue

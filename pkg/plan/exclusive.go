@@ -12,11 +12,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// UnknownTenant is the ID of a tenant that is not known: a claim was prepared before a rule of the node config made its
-// domain exclusive. No tenant has this ID, so none may join such a domain.
+// UnknownTenant is the ID for a tenant that is not known, because its claim was prepared before a rule of the node
+// config made the domain exclusive. No tenant has this ID, so no claim may join such a domain.
 const UnknownTenant = "unknown"
 
-// SeveralTenants is the ID where a domain has several tenants. Their claims were prepared before the domain was exclusive.
+// SeveralTenants is the ID for a domain that has several tenants. Their claims were prepared before the domain was
+// exclusive.
 const SeveralTenants = "several"
 
 // Tenancy is a function that a tenant has in an exclusive domain: a claim has it, it is in quarantine after a claim, or it
@@ -27,7 +28,7 @@ type Tenancy struct {
 	Tenant string `json:"tenant"`
 }
 
-// exclusiveDomains returns the tenancies of each exclusive domain of the node, by address; none for a free domain.
+// exclusiveDomains returns each exclusive domain of the node with its tenancies, by address. A free domain has none.
 func (n *Node) exclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
 	made := MakeDomains(n.Snapshot, n.Selection)
 	if made == nil {
@@ -46,8 +47,9 @@ func (n *Node) exclusiveDomains() map[isolation.ExclusiveDomain][]Tenancy {
 	return domains
 }
 
-// tenantDomains returns the domains that a tenant's function is in. One that a claim has and the snapshot does not counts for all of them:
-// the snapshot may be older than the function, and nobody can tell where it is. One in quarantine that is gone reaches nothing.
+// tenantDomains returns the domains of a function that a tenant has. If a claim has the function and the snapshot does
+// not, the function counts for all domains: the snapshot may be older than the function, and nobody can tell where the
+// function is. If a function in quarantine is gone, it counts for no domain, because it reaches nothing.
 func (n *Node) tenantDomains(a pci.Address, domains map[isolation.ExclusiveDomain][]Tenancy) []isolation.ExclusiveDomain {
 	if f, ok := n.Snapshot.Function(a); ok {
 		return within(n.Snapshot, f, domains)
@@ -85,7 +87,8 @@ func MakeDomains(s *device.Snapshot, selection *nodeconfig.Selection) *MadeDomai
 	return made
 }
 
-// Around returns the domains that f is in, the smallest kind first, and whether pods wait until they are reserved. nil has none.
+// Around returns the domains that f is in, the smallest kind first, and whether pods wait until these domains are
+// reserved. A nil MadeDomains has no domains.
 func (m *MadeDomains) Around(f *device.Function) (domains []isolation.ExclusiveDomain, reserve bool) {
 	if m == nil {
 		return nil, false
@@ -107,8 +110,8 @@ func within[V any](s *device.Snapshot, f *device.Function, domains map[isolation
 	return all
 }
 
-// tenancies returns the IDs of the tenants that have functions. A stage has no tenant: its function is still that of the
-// last tenant.
+// tenancies returns the functions that tenants have, with the tenants' IDs. A sanitizing stage is no tenant: its
+// function still counts for the last tenant.
 func (n *Node) tenancies() map[pci.Address]string {
 	all := map[pci.Address]string{}
 	for a, s := range n.Sanitizing {
@@ -132,8 +135,8 @@ func tenantID(id string) string {
 	return id
 }
 
-// exclusive refuses a function in a domain of another tenant. Without a claim, it names the tenant of a domain, so that the
-// free functions there are tainted for all others.
+// exclusive refuses a function in a domain of another tenant. Without a claim, it refuses the function for any tenant,
+// and the refusal names the domain's tenant: so the free functions of the domain are tainted for all other tenants.
 func (c *candidate) exclusive() *rule.Verdict {
 	isClaim := c.asked != nil
 	if isClaim && (c.ref.Namespace == "" || c.isStage()) {

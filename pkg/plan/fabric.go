@@ -9,12 +9,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// FabricPartition is the setting of ProviderFabric. Its values are those of [fabric.Value], or [fabric.NoPartition]. Each GPU of a
-// partition has the setting, so that the partition ends even if one of them is gone; the first one that is set makes the links of all.
+// FabricPartition is the setting of ProviderFabric. Its values are those of [fabric.Value], or [fabric.NoPartition].
+// Each GPU of a partition has the setting, so that the partition ends even if one of the GPUs is gone. The first
+// setting that is made joins all GPUs of the partition.
 const FabricPartition = "partition"
 
-// fabric decides the partition of a GPU whose links go to NVSwitches: the one of exactly the GPUs that were allocated together. A GPU
-// that was allocated alone needs one too, because its driver in the VM waits for Fabric Manager.
+// fabric decides the partition of a GPU whose links go to NVSwitches: it is the partition of exactly the GPUs that were
+// allocated together. A GPU that was allocated alone needs a partition too, because its driver in the VM waits for
+// Fabric Manager.
 func (c *candidate) fabric() ([]Setting, *rule.Verdict) {
 	f := c.node.Selection.Fabric()
 	if !f.Has(c.f) {

@@ -14,15 +14,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// FabricState is a node's NVLink fabric with what its partitions are used for. Its JSON names are stable, and its lists never null.
+// FabricState is a node's NVLink fabric and the use of its partitions. Its JSON names are stable, and its lists are
+// never null.
 type FabricState struct {
 	// Board is the name of the GPUs' board. It is empty if no partition is known; Why and Fix say why then.
 	Board string `json:"board,omitempty"`
 	Why   string `json:"why,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// Away says why Fabric Manager can't be asked now: which partitions are active is what it listed last then.
+	// Away says why Fabric Manager can't be asked now. The active partitions are then those that it listed last.
 	Away string `json:"away,omitempty"`
-	// Version is that of Fabric Manager and of NVIDIA's driver; empty if it is unknown.
+	// Version is the version of Fabric Manager and of NVIDIA's driver; empty if it is unknown.
 	Version string `json:"version,omitempty"`
 	// Modules say which function each GPU of the board is.
 	Modules []fabric.Place `json:"modules"`
@@ -33,7 +34,8 @@ type FabricState struct {
 // PartitionUse says what a partition is used for.
 type PartitionUse string
 
-// Uses of partitions. An inactive partition is a claim's whose GPUs have no NVLink: Fabric Manager lists it as not active.
+// Uses of partitions. PartitionInactive is a fault: a claim has the partition, but Fabric Manager lists it as not
+// active, so its GPUs have no NVLink.
 const (
 	PartitionFree     PartitionUse = "free"
 	PartitionActive   PartitionUse = "active"
@@ -47,14 +49,17 @@ type PartitionState struct {
 	ID      int           `json:"id"`
 	Modules []int         `json:"modules"`
 	GPUs    []pci.Address `json:"gpus"`
-	// Links is how many NVLinks each GPU has in the partition, of the GPU with the fewest; 0 if Fabric Manager lists none.
+	// Links is how many NVLinks each GPU has in the partition. If the GPUs differ, it is the smallest number. It is 0
+	// if Fabric Manager lists none.
 	Links int `json:"links,omitempty"`
-	// Device is its name in ResourceSlices; empty if it is not published.
+	// Device is the name of the partition's device in ResourceSlices; empty if the partition is not published.
 	Device string       `json:"device,omitempty"`
 	Use    PartitionUse `json:"use"`
-	// Claim is the claim that has its GPUs: "namespace/name". It is empty for an active partition that no claim has.
+	// Claim is the claim that has the GPUs of an active or inactive partition: "namespace/name". It is empty for an
+	// active partition that no claim has.
 	Claim string `json:"claim,omitempty"`
-	// BlockedBy are the reasons why no claim can get it: other claims, active partitions that share a GPU, and GPUs with a fault.
+	// BlockedBy has the reasons why no claim can get the partition: claims that have one of its GPUs, active partitions
+	// that share a GPU with it, and GPUs with a fault.
 	BlockedBy []string `json:"blockedBy,omitempty"`
 }
 
@@ -212,7 +217,7 @@ func (l *partitionLook) published(gpus []pci.Address) string {
 	return ""
 }
 
-// owner names the claim that has exactly the GPUs of the board; it is empty if there is none.
+// owner names the claim that has exactly these GPUs of the board and no others; empty if there is none.
 func (l *partitionLook) owner(gpus []pci.Address) string {
 	uid, words := l.holder(gpus[0])
 	if uid == "" {
@@ -272,7 +277,8 @@ func (l *partitionLook) against(s *PartitionState, inTheWay []fabric.Partition) 
 	return append(slices.Compact(claims), others...)
 }
 
-// fault names what is wrong with a free GPU; that Fabric Manager is away is nothing of one partition.
+// fault names what is wrong with a free GPU. It leaves out that Fabric Manager is away, which is no fault of a single
+// partition.
 func (l *partitionLook) fault(a pci.Address) string {
 	f, ok := l.node.Snapshot.Function(a)
 	if !ok {

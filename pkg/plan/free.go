@@ -34,7 +34,7 @@ func (c *candidate) clean() *rule.Verdict {
 func (c *candidate) unheld() *rule.Verdict {
 	held := c.set.having(isHeld, func(f *device.Function) bool {
 		h, ok := c.node.Owners[f.Address]
-		// With its own record a claim's Prepare is repeated. Functions of policy "bound" are lent to claims.
+		// If the record is the claim's own, its Prepare is repeated. Functions of policy "bound" are lent to claims.
 		return ok && h.Quarantined == "" && !h.Bound && h.Claim.UID != c.ref.UID
 	})
 	if len(held) == 0 {
@@ -45,8 +45,8 @@ func (c *candidate) unheld() *rule.Verdict {
 		"wait until that claim's pod has ended, or unprepare it; `kata-vfio-plugin status` lists the claims with their devices")
 }
 
-// explained refuses a function on a VFIO driver that no claim's record explains, if a damaged record may be that of its claim. A record
-// of policy "bound" does not explain which claim has the function: claims borrow it.
+// explained refuses a function on a VFIO driver if no claim's record explains why it is there and a damaged record may
+// be the record of its claim. A record of policy "bound" is no explanation, because claims borrow its functions.
 func (c *candidate) explained() *rule.Verdict {
 	if c.node.Damaged == "" {
 		return nil
@@ -79,16 +79,16 @@ func (c *candidate) locked(f *device.Function) *rule.Verdict {
 	if f.Detaching != "" {
 		text = fmt.Sprintf("unbinding %s from driver %s hangs in the kernel", f.Address, f.Detaching)
 	}
-	// No signal and no timeout ends that wait, so a retry is not advice.
+	// No signal and no timeout ends the wait of such a driver, so a retry does not help.
 	if device.WaitsForUsers(f.Detaching) {
 		fix = device.NeverLetsGo
 	}
 	return c.mate(f, rule.Locked, text, fix)
 }
 
-// letGo refuses a GPU that its driver can't release: with nvidia_drm's modeset, the driver itself uses a GPU that has a
-// display engine, and the unbind waits until that use ends. The driver does not use GPUs without a display engine (3D
-// controllers).
+// letGo refuses a GPU that its driver can't release. If modeset of nvidia_drm is on, the driver itself uses each GPU
+// that has a display engine, and an unbind waits in the kernel until that use ends. The driver does not use GPUs
+// without a display engine (3D controllers).
 func (c *candidate) letGo() *rule.Verdict {
 	if !c.node.Snapshot.Host.NVIDIAModeset {
 		return nil
@@ -104,8 +104,8 @@ func (c *candidate) letGo() *rule.Verdict {
 		"keep the driver off it (policy: bound, with early binding), or set nvidia_drm's modeset=0 on the kernel command line or in modprobe.d and restart the node")
 }
 
-// DrainSet returns the functions that are drained together with f, by address: those that a claim of f includes, those
-// whose claims include f, and a PF's VFs. [FindDrain] applies the same rule to one function.
+// DrainSet returns the functions that are drained together with f, by address: the functions that a claim of f
+// includes, the functions whose claims include f, and a PF's VFs. [FindDrain] applies the same rule to one function.
 func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	all := isolation.AssignmentSet(s, f)
 	named := map[pci.Address]bool{f.Address: true}
@@ -120,9 +120,9 @@ func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
 	return slices.CompactFunc(all, func(a, b *device.Function) bool { return a.Address == b.Address })
 }
 
-// FindDrain returns the drained address that keeps claims from f. It looks among the addresses that an operator named
-// for f, its PF, the functions that are assigned with it, and the functions of devices that would include f, because a
-// claim of f would keep that function from its driver.
+// FindDrain returns the drained address that keeps claims from f, and whether there is one. named are the addresses
+// that an operator named. FindDrain looks for f, its PF, and the functions that are assigned with f. It also looks for
+// the functions whose claims would include f, because a claim of f would keep such a function from its driver.
 func FindDrain[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if len(named) == 0 {
 		return pci.Address{}, false
@@ -138,7 +138,8 @@ func FindDrain[T any](s *device.Snapshot, f *device.Function, named map[pci.Addr
 	return pci.Address{}, false
 }
 
-// takesNamed returns a named function that a claim of f would include, or one of whose VFs it would include.
+// takesNamed returns a named function that a claim of f would include. It also returns a named PF if the claim would
+// include one of its VFs.
 func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
 	if _, ok := named[f.Address]; ok {
 		return f.Address, true
@@ -157,12 +158,12 @@ func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Add
 	return pci.Address{}, false
 }
 
-// dependents returns the functions whose claims would include f: those of its group, and those that have a function of
-// the group as companion.
+// dependents returns the functions whose claims would include f: the functions of f's group, and functions that have a
+// function of this group as their companion.
 func dependents(s *device.Snapshot, f *device.Function) []*device.Function {
 	var all []*device.Function
 	for _, member := range append([]*device.Function{f}, members(s, f)...) {
-		for _, other := range s.Slot(member) { // itself among them
+		for _, other := range s.Slot(member) { // the slot includes member itself
 			if slices.ContainsFunc(isolation.AssignmentSet(s, other), func(t *device.Function) bool { return t.Address == f.Address }) {
 				all = append(all, other)
 			}
