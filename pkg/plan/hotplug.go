@@ -11,10 +11,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// FirmwareWindow is the 32-bit memory window in bytes that a VM's firmware leaves below an empty hot-plug port. Kata
-// 4.1 reserves nothing for its ports rp0, rp1, ... (virtcontainers/qemu.go genericAppendPCIeRootPort; Rust runtime:
-// cmdline_generator.rs), so the firmware's default counts: SeaBIOS 1.16 and 1.17 reserve 2 MiB (src/fw/pciinit.c
-// PCI_BRIDGE_MEM_MIN), and so does OVMF (OvmfPkg/PciHotPlugInitDxe DefaultMmio).
+// FirmwareWindow is the size in bytes of the 32-bit memory window that a VM's firmware leaves below an empty hot-plug
+// port. Kata 4.1 reserves nothing for its ports rp0, rp1, ... (virtcontainers/qemu.go genericAppendPCIeRootPort; Rust
+// runtime: cmdline_generator.rs), so the firmware's default applies: SeaBIOS 1.16 and 1.17 reserve 2 MiB
+// (src/fw/pciinit.c PCI_BRIDGE_MEM_MIN), and so does OVMF (OvmfPkg/PciHotPlugInitDxe DefaultMmio).
 const FirmwareWindow = 2 << 20
 
 // prefetchableWindow is the largest window that firmware gives to 64-bit prefetchable BARs: SeaBIOS at most 1/2048 of
@@ -23,10 +23,10 @@ const FirmwareWindow = 2 << 20
 // shows its size.
 const prefetchableWindow = 64 << 30
 
-// hotPluggable refuses a function that is plugged into a running VM if its BARs don't fit below the port. Kata and the
-// agent would count it as plugged, and the container would start, but the guest's kernel would have no memory space for
-// the BARs. A VM that boots with the function has that space, because the firmware sizes the windows by the devices
-// that are present.
+// hotPluggable refuses a function that is plugged into a running VM if its BARs don't fit into the window below the
+// port. Kata and the agent would regard it as plugged, and the container would start, but the guest's kernel would have
+// no memory space for the BARs. A VM that boots with the function has that space, because the firmware sizes the
+// windows by the devices that are present.
 func (c *candidate) hotPluggable() *rule.Verdict {
 	if c.node.HotPlugWindow == 0 {
 		return nil
@@ -41,8 +41,8 @@ func (c *candidate) hotPluggable() *rule.Verdict {
 	return nil
 }
 
-// plugged reports whether the VM gets a function by hot plug: the allocated functions, and the others of the group if
-// Kata plugs all functions of a group's node.
+// plugged reports whether the VM gets a function by hot plug. It gets the functions whose VFIO nodes it has. With the
+// Group backend, it also gets the other functions of the group, because Kata plugs all functions of a group's node.
 func (c *candidate) plugged(t member) bool {
 	if t.f.IsBridge() {
 		return false
@@ -75,18 +75,20 @@ func bytes(n uint64) string {
 
 // The functions of an IOMMU group that Kata 4.1.0 plugs, by its sources:
 //
-// An iommufd node is one function, and Kata makes an iommufd object for each function, which is a context of its own in
-// the kernel (Go: VFIODevice.QemuParams in src/runtime/pkg/govmm/qemu/qemu.go, and ExecuteVFIODeviceAdd in qmp.go for hot
-// plug; Rust: add_pcie_vfio_device in src/runtime-rs/crates/hypervisor/src/qemu/cmdline_generator.rs). The kernel lets one
-// context have a group (iommu_device_claim_dma_owner), so that QEMU fails with EPERM for the second function.
+// With iommufd, a VFIO node is one function. Kata makes an iommufd object for each function, and each object is a
+// context of its own in the kernel (Go: VFIODevice.QemuParams in src/runtime/pkg/govmm/qemu/qemu.go, and
+// ExecuteVFIODeviceAdd in qmp.go for hot plug; Rust: add_pcie_vfio_device in
+// src/runtime-rs/crates/hypervisor/src/qemu/cmdline_generator.rs). The kernel lets only one context have a group
+// (iommu_device_claim_dma_owner), so QEMU fails with EPERM for the second function of a group.
 //
-// A group's node is one device to Kata, whose functions it finds by itself: all but host and PCI bridges, in order of
-// address (GetAllVFIODevicesFromIOMMUGroup in src/runtime/pkg/device/drivers/utils.go). Hot plug plugs all of them
-// (HotplugAddDevice in src/runtime/virtcontainers/sandbox.go), cold plug the first one only (AppendDevice, the same file).
-// The Rust runtime leaves audio functions out as well, and QEMU refuses two of the others, because they get one root port.
+// Without iommufd, a VFIO node is a group. To Kata it is one device, whose functions it finds by itself: all but host
+// and PCI bridges, in order of address (GetAllVFIODevicesFromIOMMUGroup in src/runtime/pkg/device/drivers/utils.go).
+// Hot plug plugs all of them (HotplugAddDevice in src/runtime/virtcontainers/sandbox.go), cold plug only the first one
+// (AppendDevice, the same file). The Rust runtime leaves out audio functions as well. QEMU refuses two of the other
+// functions, because they get one root port.
 
-// pluggableTogether refuses a second function of one IOMMU group for one VM. Two claims of one pod can't have them
-// either: the owner of a function has its whole group.
+// pluggableTogether refuses a second function of one IOMMU group for one VM. Two claims of one pod can't have two
+// functions of a group either, because the owner of a function has its whole group.
 func (c *candidate) pluggableTogether() *rule.Verdict {
 	given := map[int]pci.Address{} // the function of each group that the VM gets
 	for i := range c.devices {
@@ -109,7 +111,7 @@ func (c *candidate) plugsWholeGroups() bool {
 	return c.node.HotPlug && c.backend() == v1alpha1.BackendGroup
 }
 
-// groupNumber returns the IOMMU group of a function that is in one: earlier checks refuse others.
+// groupNumber returns the IOMMU group of a function. Earlier checks refuse a function that is in no group.
 func (c *candidate) groupNumber(a pci.Address) int {
 	if f, ok := c.node.Snapshot.Function(a); ok && f.Group != nil {
 		return *f.Group
@@ -124,7 +126,7 @@ func (c *candidate) secondOfGroup(second, first pci.Address, group int) *rule.Ve
 		Text: fmt.Sprintf("the claim has %s and %s of IOMMU group %d, and Kata plugs one function of a group into a VM", first, second, group),
 		Fix:  fmt.Sprintf("claim one of the two; for both, %s", isolation.Separate(c.node.Snapshot, c.f)),
 	}
-	if c.f.IsNVSwitch() && !c.tolerated(rule.PeerToPeerPossible) { // not without the others: see wholeBoard
+	if c.f.IsNVSwitch() && !c.tolerated(rule.PeerToPeerPossible) { // one of the two alone would be refused: see wholeBoard
 		r.Fix = isolation.Separate(c.node.Snapshot, c.f)
 	}
 	if c.claimed.VFIO.Companions == v1alpha1.CompanionsGive {

@@ -12,22 +12,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Node is the node as the planner sees it.
+// Node is everything about a node that decides whether a claim gets a device, and how.
 type Node struct {
 	// Name is the node's name in the cluster, which the names of its pools contain. If it is empty, the claim's pools
 	// are not compared with the node's.
 	Name      string
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
-	// Owners has the record that holds a function, by address.
+	// Owners has the journal's entry for each function that a record holds, by address.
 	Owners map[pci.Address]Owner
 	// NeedsReset has the functions that are not proven clean since an earlier tenant.
 	NeedsReset map[pci.Address]bool
-	// Sanitizing has the functions that must pass a sanitizing stage before a tenant gets them, and Stages says which claims
-	// are those of stages.
+	// Sanitizing has the functions that must pass a sanitizing stage before a tenant gets them. Stages says how to
+	// recognize the claims of stages.
 	Sanitizing map[pci.Address]Sanitizing
 	Stages     Stages
-	// Sanitized has the functions that a stage sanitized, and that no tenant had since.
+	// Sanitized has the functions that a stage sanitized and that no tenant had since then.
 	Sanitized map[pci.Address]Sanitized
 	// Drained has the drained functions with the reason.
 	Drained map[pci.Address]string
@@ -35,25 +35,25 @@ type Node struct {
 	Failing func(pci.Address) []string
 	// HotPlug says that Kata plugs devices into running VMs (the plugin's --hot-plug), not into VMs that boot.
 	HotPlug bool
-	// AddressPools are those of the node's config.
+	// AddressPools are the address pools of the node config.
 	AddressPools []v1alpha1.AddressPool
-	// Damaged names a record that can't be read. While there is one, a function on a VFIO driver without a record is
-	// refused.
+	// Damaged names a record that can't be read; empty if there is none. If it is set, a function on a VFIO driver that
+	// no claim's record explains is refused.
 	Damaged string
 	// HotPlugWindow is how many bytes of memory space a VM has for the 32-bit BARs of a function that is plugged while
-	// it runs. It is 0 if VMs boot with their functions; sizes are not checked then. See [FirmwareWindow].
+	// the VM runs. It is 0 if VMs boot with their functions: then sizes are not checked. See [FirmwareWindow].
 	HotPlugWindow uint64
 	// FatalErrors has the functions that reported fatal errors.
 	FatalErrors map[pci.Address]bool
-	// NotReady says why the node refuses all new claims; nil if it does not, or if that is unknown.
+	// NotReady says why the node refuses all new claims; nil if it accepts claims, or if that is unknown.
 	NotReady *NotReady
-	// Provides decides the settings of a function for a provider that this package does not know, or why the function can't have them; nil
-	// if there is none. It must be pure, as this package is.
+	// Provides decides the settings of a function for a provider that this package does not know, or says why the
+	// function can't have them; nil if there is no such provider. It must be pure, as this package is.
 	Provides func(*device.Function) ([]Setting, *rule.Verdict)
-	// Attempted has the functions that new claims must be kept from for a reason that neither the snapshot nor the
+	// Attempted has the functions from which new claims must be kept for a reason that neither the snapshot nor the
 	// journal shows: Prepare failed more than once ([rule.InUse], [rule.DiskInUse]), Fabric Manager does not activate a
-	// partition with it ([rule.PartitionNotActivated]), or the claim that has the function no longer has it at the API
-	// server ([rule.HeldByLostClaim]). [Assessor.Assess] uses it, [Make] does not.
+	// partition with the function ([rule.PartitionNotActivated]), or the claim that has the function on this node no
+	// longer has it at the API server ([rule.HeldByLostClaim]). [Assessor.Assess] uses it, [Make] does not.
 	Attempted map[pci.Address]rule.Code
 }
 
@@ -62,11 +62,13 @@ type Owner struct {
 	Claim Ref
 	// Quarantined says why the function can't be reused; empty if it is in ordinary use.
 	Quarantined string
-	// Bound is set for a function that policy "bound" keeps on VFIO from start on and that is free for claims.
+	// Bound is set for a function that policy "bound" keeps on VFIO from the plugin's start on. Such a function is free
+	// for claims.
 	Bound bool
 }
 
-// Make returns the plan for the request, or a [RefusedError] with all reasons against it.
+// Make returns the plan for the request, or a [rule.RefusedError] with the first reason against each device that is
+// refused.
 func Make(req *claim.Request, n Node) (*Plan, error) {
 	m := maker{node: n, ref: NewRef(req), taken: map[pci.Address]*Function{}, known: newMemo(n.Snapshot), asked: askedFunctions(req.Devices)}
 	for i := range req.Devices {
@@ -101,7 +103,7 @@ type maker struct {
 func (m *maker) device(d *claim.Device) {
 	c := newCandidate(m, d)
 	for refusal := range c.refused() {
-		// The first reason only: later checks rely on what earlier ones refuse.
+		// Only the first reason is reported, because later checks rely on what earlier ones refuse.
 		m.refusals = append(m.refusals, refusal)
 		return
 	}
@@ -133,7 +135,8 @@ func (m *maker) add(c *candidate) {
 		Stage: c.stage(), Sanitized: c.sanitizedBy(),
 	})
 	for _, t := range c.members() {
-		// Two devices of a claim can share a group or a card. The function is bound once, in the closer of its roles.
+		// Two devices of a claim can share a group or a card. A function of both is bound once, in the closer of its
+		// roles.
 		if have, ok := m.taken[t.f.Address]; ok {
 			have.Role = minRole(have.Role, t.role)
 			continue
@@ -164,7 +167,7 @@ func (m *maker) function(t member) *Function {
 	if f.VF != nil {
 		fn.PF = &f.VF.PF
 	}
-	// Original equals Target here, so that the function stays on VFIO after the claim, as it was found.
+	// If the function is on VFIO already, Target equals Original, so that the function stays on VFIO after the claim.
 	if f.OnVFIO() {
 		fn.Target = fn.Original
 		return fn
@@ -205,7 +208,7 @@ func (m *maker) resetsBefore(resets []isolation.Reset) []isolation.Reset {
 	return due
 }
 
-// minRole returns the closer of two roles: device, then group mate.
+// minRole returns the closer of two roles. RoleDevice is the closest, then RoleGroupMate.
 func minRole(a, b Role) Role {
 	order := []Role{RoleDevice, RoleGroupMate, RoleCompanion}
 	return order[min(slices.Index(order, a), slices.Index(order, b))]
@@ -215,7 +218,8 @@ func minRole(a, b Role) Role {
 type candidate struct {
 	*maker
 	claimed *claim.Device
-	// f is nil if the node has no such function, or another one at its address: see [candidate.present].
+	// f is the device's function. It is nil if the node has no such function, or another one at its address: see
+	// [candidate.present].
 	f      *device.Function
 	choice nodeconfig.Choice
 	set    *assigned
@@ -225,7 +229,7 @@ type candidate struct {
 func newCandidate(m *maker, d *claim.Device) *candidate {
 	c := &candidate{maker: m, claimed: d}
 	f, ok := m.node.Snapshot.Function(d.Address)
-	// A name has the device's type. If it does not fit, another device has come to the address.
+	// A device's name contains its type. If the function is not of that type, another device has come to the address.
 	if !ok || !f.HasName(d.Name) {
 		return c
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // matesTakeable refuses a device if the node needs one of its group mates or companions. A companion can be in another
-// group than the device, so the isolation verdict does not cover it.
+// group than the device, so the judgment on the device does not cover it.
 func (c *candidate) matesTakeable() *rule.Verdict {
 	var first *device.Function
 	var texts []string
@@ -61,7 +61,8 @@ func (c *candidate) withVMD() *rule.Verdict {
 }
 
 // matesSelected refuses a device if its assignment set would take functions from the host that no rule selects. A
-// companion belongs to the allocated card. The refusal names all such functions at once.
+// companion needs no rule if it serves an allocated GPU. The refusal names all such functions at once, or the first of
+// many.
 func (c *candidate) matesSelected() *rule.Verdict {
 	unselected := c.set.having(isUnselected, func(f *device.Function) bool {
 		return needsRule(c.node.Snapshot, c.node.Selection, f, c.set.includes)
@@ -78,10 +79,10 @@ func (c *candidate) matesSelected() *rule.Verdict {
 	return c.mate(named[0], rule.GroupMateNotSelected, c.notSelected(named, unselected), c.separateOrSelect(named, unselected))
 }
 
-// maxMates is how many functions that go along a refusal names. A group can have hundreds.
+// maxMates is how many group mates and companions a refusal names. A group can have hundreds of functions.
 const maxMates = 8
 
-// andMore adds to names of functions how many more there are: all of them but the device itself.
+// andMore appends to names how many more of the functions there are. It does not count the device itself.
 func (c *candidate) andMore(names []string, all []*device.Function) []string {
 	if more := c.others(all) - len(names); more > 0 {
 		return append(names, fmt.Sprintf("%d more", more))
@@ -89,7 +90,7 @@ func (c *candidate) andMore(names []string, all []*device.Function) []string {
 	return names
 }
 
-// others counts functions but the device itself.
+// others returns the number of functions without the device itself.
 func (c *candidate) others(all []*device.Function) int {
 	isSelf := func(f *device.Function, a pci.Address) int { return f.Address.Compare(a) }
 	if _, ok := slices.BinarySearchFunc(all, c.f.Address, isSelf); ok {
@@ -98,8 +99,8 @@ func (c *candidate) others(all []*device.Function) int {
 	return len(all)
 }
 
-// separateOrSelect returns the fix for group mates that no rule selects, of which some are named. A rule for VMD would not help, because the
-// drives behind it exist only while its driver has it.
+// separateOrSelect returns the fix for group mates that no rule selects; the fix contains the named ones. A rule for
+// VMD would not help, because the drives behind VMD exist only while VMD's driver has it.
 func (c *candidate) separateOrSelect(named, all []*device.Function) string {
 	separate := isolation.Separate(c.node.Snapshot, c.f)
 	unselectedVMD := c.set.having(isUnselectedVMD, func(f *device.Function) bool { return isVMD(f) && slices.Contains(all, f) })
@@ -122,7 +123,7 @@ func (c *candidate) separateOrSelect(named, all []*device.Function) string {
 // domain of its drives (drivers/pci/controller/vmd.c).
 func isVMD(f *device.Function) bool { return f.Driver == "vmd" }
 
-// notSelected names group mates that no rule selects, or the first of them.
+// notSelected says which group mates no rule selects. It names only the given ones of all.
 func (c *candidate) notSelected(named, all []*device.Function) string {
 	if len(named) == 1 {
 		return c.goAlong(named[0], "does not belong to kata-vfio")
@@ -144,9 +145,9 @@ func (c *candidate) goAlong(f *device.Function, but string) string {
 }
 
 // needsRule reports whether a group mate needs a rule of the node config and has none. Only functions that serve an
-// assigned GPU need none. "No driver" does not show that nobody needs the function: a processor's security processor
-// and a switch's management function work without a driver, and users of storage and network functions may be invisible
-// (LVM, ZFS, Ceph, a raw device). The tenant of a group can reach all of it.
+// assigned GPU need no rule. That a function has no driver does not show that nobody needs it: a processor's security
+// processor and a switch's management function work without a driver, and users of storage and network functions may be
+// invisible (LVM, ZFS, Ceph, a raw device). The tenant of a group can reach all functions of the group.
 func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Function, taken func(pci.Address) bool) bool {
 	isTaken := func(gpu *device.Function) bool { return taken(gpu.Address) }
 	choice := selection.Choice(f.Address)
@@ -160,7 +161,8 @@ func needsRule(s *device.Snapshot, selection *nodeconfig.Selection, f *device.Fu
 	return choice.Rule != "" || !isolation.LeavesDMA(f.Driver) || !servesTaken
 }
 
-// standsAlone refuses a PF that has VFs and a VF whose PF may be a tenant's: a PF's owner controls its VFs.
+// standsAlone refuses a PF that has VFs, and a VF whose PF may be a tenant's, because the tenant of a PF controls its
+// VFs.
 func (c *candidate) standsAlone() *rule.Verdict {
 	depending := c.set.having(hasPFOrVFs, func(f *device.Function) bool { return c.besidesPF(f) != nil })
 	if len(depending) == 0 {
@@ -186,7 +188,7 @@ func (c *candidate) besidesPF(f *device.Function) *rule.Verdict {
 	return nil
 }
 
-// withoutVFs returns the fix for a PF that has VFs: the claimed device, or a group mate of it.
+// withoutVFs returns the fix for a PF that has VFs. The PF is the claimed device or one of its mates.
 func (c *candidate) withoutVFs(pf *device.Function) string {
 	instead := "claim another device"
 	if pf.Address != c.f.Address {
@@ -201,7 +203,7 @@ func (c *candidate) resettable() *rule.Verdict {
 	if c.claimed.VFIO.Reset == v1alpha1.ResetSkip {
 		return nil
 	}
-	// If each can be reset by itself, nothing is left to find.
+	// If each function can be reset by itself, none lacks a reset.
 	if len(c.set.having(lacksReset, func(f *device.Function) bool { _, ok := c.bestReset(f); return !ok })) == 0 {
 		return nil
 	}
@@ -223,7 +225,8 @@ func (c *candidate) resets() []isolation.Reset {
 	return widest(resets)
 }
 
-// cleaning returns resets of the functions that the VM can reach, and the first of these that has none.
+// cleaning returns resets that cover the functions that the VM can reach. If one of these functions has no usable
+// reset, cleaning stops and returns it as lacking.
 func (c *candidate) cleaning() (resets []isolation.Reset, lacking *device.Function) {
 	covered := map[pci.Address]bool{}
 	for _, f := range c.reachable() {
@@ -271,7 +274,8 @@ func (c *candidate) includesAll(set []pci.Address) bool {
 	return !slices.ContainsFunc(set, func(a pci.Address) bool { return !c.set.includes(a) })
 }
 
-// widest drops resets whose set is part of another's set. Each set has at least one function.
+// widest returns the resets without those whose set is part of the set of another reset. Each set has at least one
+// function.
 func widest(resets []isolation.Reset) []isolation.Reset {
 	touching := map[pci.Address][]isolation.Reset{} // a set that contains another one contains its first function
 	for _, r := range resets {

@@ -65,7 +65,8 @@ func (m *memo) fix(f *device.Function, code rule.Code) string {
 	return isolation.FixOn(m.snapshot, code)
 }
 
-// assignedWith returns the assignment set of f. The functions of an IOMMU group share one, unless companions in other groups go with them.
+// assignedWith returns the assignment set of f. All functions of an IOMMU group share one set, unless companions in
+// other groups belong to the set of f.
 func (m *memo) assignedWith(f *device.Function) *assigned {
 	functions, whole := m.judger.AssignmentSet(f)
 	if !whole {
@@ -88,7 +89,8 @@ type assigned struct {
 // question is what a check asks about each function of an assignment set.
 type question int
 
-// The questions. Each is about a function, its assignment set and the node, never about the device that is claimed.
+// The questions. The answer depends on a function, its assignment set and the node, but never on the claimed device. So
+// one answer serves all devices of the set.
 const (
 	isLocked question = iota
 	isQuarantined
@@ -110,8 +112,9 @@ const (
 	failsAudit
 )
 
-// having returns the functions of the set that a question is true for, in order. It asks once: a group may have hundreds of functions,
-// each of which is judged together with all others.
+// having returns the functions of the set for which the answer to a question is yes, in order. It calls isTrue only for
+// the first time that the question is asked: a group may have hundreds of functions, and each is judged together with
+// all others.
 func (s *assigned) having(q question, isTrue func(*device.Function) bool) []*device.Function {
 	found, ok := s.answers[q]
 	if !ok {
@@ -125,7 +128,8 @@ func (s *assigned) having(q question, isTrue func(*device.Function) bool) []*dev
 	return found
 }
 
-// includes reports whether the set has a function. A group can have hundreds of functions, each of which asks.
+// includes reports whether the set has a function. It is a binary search, because a group can have hundreds of
+// functions, and each of them asks.
 func (s *assigned) includes(a pci.Address) bool {
 	_, ok := slices.BinarySearchFunc(s.functions, a, func(f *device.Function, a pci.Address) int { return f.Address.Compare(a) })
 	return ok

@@ -29,7 +29,7 @@ func (c *candidate) placed() *rule.Verdict {
 	return nil
 }
 
-// reservable refuses functions if the kernel keeps a part of their memory for the firmware's frame buffer: VFIO
+// reservable refuses functions if the kernel keeps a part of their memory for the firmware's frame buffer, because VFIO
 // reserves a whole BAR or none (drivers/vfio/pci/vfio_pci_core.c vfio_pci_core_setup_barmap).
 func (c *candidate) reservable() *rule.Verdict {
 	for _, f := range c.opened() {
@@ -40,7 +40,8 @@ func (c *candidate) reservable() *rule.Verdict {
 	return nil
 }
 
-// opened returns the functions that the VM opens. It does not open the others of the assignment set.
+// opened returns the functions that the VM opens. The other functions of the assignment set are bound to VFIO, but not
+// opened.
 func (c *candidate) opened() []*device.Function {
 	if c.claimed.VFIO.Companions != v1alpha1.CompanionsGive {
 		return []*device.Function{c.f}

@@ -1,11 +1,11 @@
 package plan
 
-// Phase is one kind of work on all functions or devices of a plan that need it. The lists of phases that [Preparation]
-// and the other functions return are the only place that defines the order of effects: package prepare executes them,
-// recovery resumes them, and a dry run prints their steps (see [Plan.StepsFor]).
+// Phase is one kind of work on all functions or devices of a plan that need it. [Preparation] and the other functions
+// below return lists of phases. These lists are the only place that defines the order of effects: package prepare
+// executes them, recovery resumes them, and a dry run prints their steps (see [Plan.StepsFor]).
 type Phase string
 
-// Phases. Those without steps change files or nothing.
+// Phases. A phase without steps only reads, or changes only files of the plugin.
 const (
 	// LoadModules loads the plan's kernel modules.
 	LoadModules Phase = "loadModules"
@@ -15,8 +15,8 @@ const (
 	ResetBefore Phase = "resetBefore"
 	// ConfigureVFs makes the PFs apply the settings of the VFs.
 	ConfigureVFs Phase = "configureVFs"
-	// ApplySettings has the providers make the settings of functions; see [Setting]. Activate has them make the activations, and
-	// Deactivate takes those back.
+	// ApplySettings has the providers make those settings of functions that are no activations; see [Setting]. Activate
+	// has them make the activations, and Deactivate has them take the activations back.
 	ApplySettings Phase = "applySettings"
 	Activate      Phase = "activate"
 	Deactivate    Phase = "deactivate"
@@ -34,7 +34,8 @@ const (
 	UnbindEndpoints Phase = "unbindEndpoints"
 	// ResetAfter resets the functions that the tenant's VM could reach, and proves them clean.
 	ResetAfter Phase = "resetAfter"
-	// ResetForHost resets the same functions before a host driver gets them, without a proof.
+	// ResetForHost resets the functions of ResetAfter before a host driver gets them. It does not prove that they are
+	// as before their tenant.
 	ResetForHost Phase = "resetForHost"
 	// Restore brings every function back to its original binding, and its settings to their original values.
 	Restore Phase = "restore"
@@ -44,36 +45,37 @@ const (
 
 // Preparation returns the phases of a Prepare.
 func Preparation() []Phase {
-	// Resets follow Bind: a function is never reset below a host driver that uses it. Measure follows resets and
-	// settings, because the reset after the tenant is compared with its values. WriteSpec ends the list: from then
-	// on a VM can get the devices.
-	// Activate follows Measure, since an activation may change registers, and a reset comes after its end.
+	// ResetBefore follows Bind, because a function is never reset while a host driver uses it. Measure follows the
+	// resets and the settings, because the registers after the tenant's reset are compared with the measured ones.
+	// Activate follows Measure, because an activation may change registers, and it is taken back before that reset.
+	// WriteSpec ends the list, because from then on a VM can get the devices.
 	return []Phase{LoadModules, Bind, ResetBefore, ConfigureVFs, ApplySettings, Measure, TakeAddresses, BindEndpoints, Activate, WriteSpec}
 }
 
 // Undo returns the phases that undo a Prepare that did not complete. No tenant had the devices, so nothing is reset.
 func Undo() []Phase {
-	// RemoveSpec is first, so that no VM can get a device that is about to lose its driver. Addresses are last: nothing
-	// uses them any more.
+	// RemoveSpec is first, so that no VM can get a device that is about to lose its driver. ReturnAddresses is last,
+	// because nothing uses the addresses any more by then.
 	return []Phase{RemoveSpec, Deactivate, UnbindEndpoints, Restore, ReturnAddresses}
 }
 
-// Cleaning returns the phases of an Unprepare up to the proof.
-// RemoveSpec is first, as in Undo. RebindEndpoints takes endpoints from their kernel drivers, below which no function
-// is reset. Deactivate is before the reset: the links of a partition, for example, must be down by then.
+// Cleaning returns the phases of an Unprepare up to the proof. RemoveSpec is first, as in [Undo]. Deactivate comes
+// before the reset: the links of a partition, for example, must be down by then. RebindEndpoints takes endpoints from
+// their kernel drivers, because a function is never reset while a host driver uses it.
 func Cleaning() []Phase { return []Phase{RemoveSpec, Deactivate, RebindEndpoints, ResetAfter} }
 
 // GivingBack returns the phases after the devices are proven clean.
 func GivingBack() []Phase { return []Phase{Restore, ReturnAddresses} }
 
-// Renewal returns the phases between two sandboxes of one claim.
-// ConfigureVFs is before BindEndpoints, because a VF's driver reads the MAC address when it binds.
+// Renewal returns the phases between two sandboxes of one claim. ConfigureVFs comes before BindEndpoints, because a
+// VF's driver reads the MAC address when it binds.
 func Renewal() []Phase {
 	return []Phase{Deactivate, RebindEndpoints, ResetAfter, ConfigureVFs, ApplySettings, BindEndpoints, Activate}
 }
 
-// Reactivation returns the phases for a prepared claim whose activations were lost before its first sandbox. There is nothing to take back.
-// A device is reset, as in Renewal: what made the activation may have started again, and left the device as it was.
+// Reactivation returns the phases for a prepared claim whose activations were lost before its first sandbox. No
+// activation has to be taken back. The devices are reset, as in [Renewal]: the program that made the activation may
+// have restarted and left a device as it was.
 func Reactivation() []Phase {
 	return []Phase{RebindEndpoints, ResetAfter, ConfigureVFs, ApplySettings, BindEndpoints, Activate}
 }
@@ -88,14 +90,14 @@ func Retest() []Phase { return []Phase{Bind, Measure} }
 // addresses remain from before.
 func AfterReboot() []Phase { return []Phase{RemoveSpec, ReturnAddresses} }
 
-// Place is where the functions of a plan are when a list of phases begins.
+// Place says on which bindings the functions of a plan are when a list of phases begins.
 type Place int
 
 // Places.
 const (
-	// AtOriginal is before the plan.
+	// AtOriginal is where the plan found the functions.
 	AtOriginal Place = iota
-	// AtTarget is on the drivers for the VM: bound, and without endpoints on kernel drivers.
+	// AtTarget is on the drivers for the VM. Endpoints are on VFIO too, not on their kernel drivers.
 	AtTarget
 	// AtPrepared is where [Preparation] ends.
 	AtPrepared
