@@ -1,7 +1,7 @@
-// Package plan decides what a claim changes on the node. The result is a [Plan] of steps over whole IOMMU groups and
-// companion functions, or a [rule.RefusedError] that names the function in the way and what to do. The package is pure:
-// the same request and the same node give the same plan, byte for byte, whether it is executed, shown as a dry run or
-// audited.
+// Package plan decides what a claim changes on the node. The result is a [Plan] of steps for whole IOMMU groups and
+// companion functions, or a [rule.RefusedError] that names the function that prevents the plan, and the fix. The
+// package is pure: the same request and the same node give the same plan, byte for byte, whether it is executed, shown
+// as a dry run or audited.
 package plan
 
 import (
@@ -18,15 +18,15 @@ import (
 // Plan says which functions a claim gets and how.
 type Plan struct {
 	Claim Ref `json:"claim"`
-	// Devices are the claim's devices, in the claim's order. A pair is two consecutive devices, and a partition is as many as it has
-	// GPUs.
+	// Devices are the claim's devices, in the claim's order. A pair is two consecutive devices. A partition is one
+	// device for each of its GPUs, all consecutive.
 	Devices []Device `json:"devices"`
-	// Functions are all functions that are bound for the devices: the devices, their group mates and companions, each
-	// once, by address.
+	// Functions are all functions that are bound for the devices: the devices' own functions, their group mates and
+	// their companions. Each is listed once, by address.
 	Functions []Function `json:"functions"`
 	// Modules are the kernel modules to load first.
 	Modules []string `json:"modules,omitempty"`
-	// ResetsBefore are the resets during Prepare, of functions that are not proven clean since an earlier tenant.
+	// ResetsBefore are the resets that Prepare makes, of functions that are not proven clean since an earlier tenant.
 	ResetsBefore []isolation.Reset `json:"cleanse,omitempty"`
 	// Steps are the steps of [Preparation], in order.
 	Steps []Step `json:"steps"`
@@ -62,7 +62,7 @@ type Device struct {
 	Backend     v1alpha1.Backend `json:"backend"`
 	ControlNode bool             `json:"controlNode,omitempty"`
 	// Give are the functions whose VFIO nodes are in the CDI device, the device's own function first. With the Group
-	// backend they share one node.
+	// backend, all of them share the node of their group.
 	Give []pci.Address `json:"give"`
 	// Resets reset every function that the VM can reach, during Unprepare; empty if the class waives resets.
 	Resets []isolation.Reset `json:"resets,omitempty"`
@@ -71,10 +71,10 @@ type Device struct {
 	// Attachment is PhysicalEndpoint for a VF that its VM gets as a network
 	// interface; empty for VFIO.
 	Attachment v1alpha1.Attachment `json:"attachment,omitempty"`
-	// Network is the guest's configuration of a VF's interface; nil if there is none. Until the pool has assigned
-	// addresses and routes, it names the pool.
+	// Network is the guest's configuration of a VF's interface; nil if there is none. Before the pool has assigned
+	// addresses and routes, it contains the pool's name in their place.
 	Network *v1alpha1.GuestNetwork `json:"network,omitempty"`
-	// Lease says how its addresses are taken from a pool; nil if they are not.
+	// Lease says how the VF's addresses are taken from a pool; nil if they come from no pool.
 	Lease *Lease `json:"lease,omitempty"`
 	// Stage is the profile of the sanitizing stage that the claim is; empty for a tenant's claim.
 	Stage string `json:"stage,omitempty"`
@@ -87,13 +87,14 @@ type Function struct {
 	Address pci.Address `json:"address"`
 	Vendor  pci.ID      `json:"vendor"`
 	Device  pci.ID      `json:"device"`
-	// Identity says which function was meant when the plan was made; see [Function.In].
+	// Identity identifies the function for which the plan was made; see [Function.In].
 	Identity device.Identity `json:"identity,omitzero"`
 	// Group is the IOMMU group in this boot.
 	Group int `json:"group"`
 	// PF is the physical function of a VF.
 	PF *pci.Address `json:"pf,omitempty"`
-	// FirstFunction is function 0 of the physical device if it has another device number (ARI); see [Function.Card].
+	// FirstFunction is function 0 of the physical device if function 0 has another device number (ARI); nil otherwise.
+	// See [Function.Card].
 	FirstFunction *pci.Address `json:"firstFunction,omitempty"`
 	// Role says why the function is in the plan: it is the device, a group mate or a companion.
 	Role Role `json:"role"`
@@ -101,16 +102,18 @@ type Function struct {
 	// prepared.
 	Original Binding `json:"original"`
 	Target   Binding `json:"target"`
-	// Endpoint is the binding to a kernel driver on which a VF waits for its VM as a network interface, after its reset
-	// on Target. While a sandbox has the VF, Kata binds it. Endpoint is nil for all other functions. The driver is
-	// still unknown if it is [FindDriver].
+	// Endpoint is the binding to a kernel driver on which a physical endpoint waits for its VM, after the VF was reset
+	// on Target. While a sandbox has the VF, Kata binds it. Endpoint is nil for all other functions. If its driver is
+	// [FindDriver], the driver is not known yet.
 	Endpoint *Binding `json:"endpoint,omitempty"`
-	// VF are the changes of a VF besides its binding; nil if there are none.
+	// VF has the settings that the claim changes on a VF; nil if there are none.
 	VF *VFChange `json:"vf,omitempty"`
-	// Settings are what providers set for the function besides its binding; see [Setting]. VFIndex is the index of a VF that has some.
+	// Settings are the values that providers set for the function; see [Setting]. VFIndex is the VF's index if the
+	// function is a VF that a provider serves.
 	Settings []Setting `json:"settings,omitempty"`
 	VFIndex  int       `json:"vfIndex,omitempty"`
-	// ServedBy are the names of providers that serve the function between two tenants, whether they have a setting for it or not.
+	// ServedBy are the names of providers that end what the function executes between two tenants, even if they have no
+	// setting for it.
 	ServedBy []string `json:"servedBy,omitempty"`
 	// Sanitize is the profile of the sanitizing stage that the function passes before another tenant gets it; empty if there
 	// is none.
@@ -127,7 +130,8 @@ func (fn *Function) Card() pci.Address {
 	return card
 }
 
-// FindDriver stands for the kernel driver of a VF that has no driver now.
+// FindDriver stands for the kernel driver of a VF that has no kernel driver now. The driver is found before the first
+// effect.
 const FindDriver = "its kernel driver"
 
 // Role is a function's part in a plan.
@@ -140,11 +144,12 @@ const (
 	RoleCompanion Role = "companion"
 )
 
-// Published returns the name of the device in its ResourceSlice: that of the pair or the partition, or its own.
+// Published returns the name under which the device is published in a ResourceSlice: the name of its pair or partition,
+// or its own.
 func (d *Device) Published() string { return cmp.Or(d.Pair, d.Name) }
 
-// Allocated returns the devices as they were allocated: the two of a pair together, the GPU first, the GPUs of a partition together, by
-// address, and any other alone.
+// Allocated returns the devices grouped as they were allocated. The two devices of a pair are together, the GPU first.
+// The GPUs of a partition are together, by address. Each other device is alone.
 func (p *Plan) Allocated() [][]Device {
 	var all [][]Device
 	for rest := p.Devices; len(rest) > 0; {
@@ -203,8 +208,8 @@ func (p *Plan) Function(addr pci.Address) (*Function, bool) {
 	return nil, false
 }
 
-// In returns the function in a snapshot. It returns false if the function is gone. That includes the cases where
-// another function is at its address, and where the kernel removed the function and found it again.
+// In returns the function in a snapshot, or false if the function is gone. A function also counts as gone if another
+// function is at its address, or if the kernel removed it and found it again.
 func (fn *Function) In(s *device.Snapshot) (*device.Function, bool) {
 	f, ok := s.Function(fn.Address)
 	if !ok || !fn.Identity.Is(device.Identity{BootID: s.Host.BootID, Inode: f.Inode}) {
@@ -224,8 +229,8 @@ func (p *Plan) AddressesIn(s *device.Snapshot) []pci.Address {
 	return addrs
 }
 
-// Follow returns p with the addresses that its functions have in a later boot, by [device.Snapshot.Find]. A function
-// that is missing, or that can't be told from others, counts as gone from then on; see [Function.In].
+// Follow returns p with the addresses that its functions have in a later boot, by [device.Snapshot.Find]. If a function
+// is missing or can't be told from others, it counts as gone from then on; see [Function.In].
 func (p *Plan) Follow(s *device.Snapshot) Plan {
 	moved := map[pci.Address]pci.Address{}
 	next := *p
@@ -248,12 +253,12 @@ func (p *Plan) Follow(s *device.Snapshot) Plan {
 			fn.PF = &found.Function.VF.PF
 		}
 	}
-	// All functions first: a device can refer to any of them.
+	// Devices are changed after all functions, because a device can refer to any of them.
 	next.readdress(moved)
 	return next
 }
 
-// hasOther reports whether another function of p was at an address.
+// hasOther reports whether p has another function than fn at an address.
 func (p *Plan) hasOther(fn *Function, a pci.Address) bool {
 	other, ok := p.Function(a)
 	return ok && other.Address != fn.Address

@@ -30,11 +30,12 @@ const (
 	XeMemory         = "vram_quota"
 )
 
-// VGPUType is the setting of ProviderVGPU. Its values are a type's number, or "0"; a plan that is only shown has the type's name.
+// VGPUType is the setting of ProviderVGPU. Its values are the number of a type, or "0" for none. In a plan that is only
+// shown, the value is the name of the type.
 const VGPUType = "current_vgpu_type"
 
-// Without bounds, work of one slice keeps the others from the GPU for as long as it likes: the kernel's default is 0, "no limit". These
-// bounds are used where nobody has set one.
+// Without bounds, the work of one slice can keep the GPU from other slices for any time: the kernel's default is 0, "no
+// limit". These bounds are used if nobody has set one.
 const (
 	defaultExecQuantumMs    = 20
 	defaultPreemptTimeoutUs = 40_000
@@ -42,16 +43,18 @@ const (
 
 // provider is what is decided for one provider.
 type provider struct {
-	// name is that of its settings and in records; empty for one that makes none.
+	// name is the provider's name in settings and records. It is empty for a provider that makes no settings, and for
+	// further, whose settings name their provider themselves.
 	name string
-	// decide returns the settings that the provider makes for a claimed device, or why the device can't have them; both are nil for a
-	// device that the provider does not serve.
+	// decide returns the settings that the provider makes for a claimed device, or why the device can't have them. Both
+	// are nil if the provider does not serve the device.
 	decide func(*candidate) ([]Setting, *rule.Verdict)
-	// stops reports whether the provider ends what the device executes between two tenants, also without a setting; nil if it never does.
+	// stops reports whether the provider ends, between two tenants, what the device executes, even if it has no setting
+	// for the device. It is nil for a provider that never does.
 	stops func(*candidate) bool
 }
 
-// providers returns all providers. Those that make settings are in [bind.Providers] too.
+// providers returns all providers. Each one with a name is in [bind.Providers] too.
 func providers() []provider {
 	return []provider{
 		{decide: (*candidate).amdSlice},
@@ -93,7 +96,8 @@ func (c *candidate) servedBy() []string {
 	return all
 }
 
-// further decides for the provider of [Node.Provides]. Such a provider has no rule in the node config, and stops nothing without a setting.
+// further decides for the provider of [Node.Provides]. Such a provider has no rule in the node config, and stops no
+// function for which it has no setting.
 func (c *candidate) further() ([]Setting, *rule.Verdict) {
 	if c.node.Provides == nil {
 		return nil, nil
@@ -106,8 +110,8 @@ func (c *candidate) isIntelSlice() bool {
 	return c.choice.Slice != nil && c.f.VF != nil && c.f.Vendor == pci.VendorIntel
 }
 
-// isOnXe reports whether driver xe has the GPU of the VF. It then stops each slice, also if its bounds are those that an operator has set,
-// or the class asks for none.
+// isOnXe reports whether driver xe has the GPU of the VF. If so, the provider stops each slice between two tenants,
+// even if an operator has set the slice's bounds or the class asks for none.
 func (c *candidate) isOnXe() bool {
 	if !c.isIntelSlice() {
 		return false
@@ -116,7 +120,8 @@ func (c *candidate) isOnXe() bool {
 	return ok && pf.Driver == "xe"
 }
 
-// amdSlice refuses a VF of a GPU that is divided in another way than the node config says. gim can't change that for one claim.
+// amdSlice refuses a VF if its GPU is divided in another way than the node config says. gim can't change the division
+// for one claim.
 func (c *candidate) amdSlice() ([]Setting, *rule.Verdict) {
 	if c.choice.Slice == nil || c.choice.Slice.AMD == nil || c.f.VF == nil || c.f.Vendor != pci.VendorAMD {
 		return nil, nil
@@ -149,8 +154,8 @@ func (c *candidate) amdProfile(want string) *rule.Verdict {
 	}
 }
 
-// amdMemory refuses a VF whose memory, as its capacity has it, is not the wanted one. gim has no file with the memory of a VF, so it is
-// judged by the model and the number of VFs.
+// amdMemory refuses a VF if its memory, as published in its capacity, is not the wanted size. gim has no file with the
+// memory of a VF, so the size is derived from the model and the number of VFs.
 func (c *candidate) amdMemory(want uint64) *rule.Verdict {
 	size, known := c.node.Snapshot.GPUMemory(c.f)
 	if !known {
@@ -239,8 +244,8 @@ func (c *candidate) isVGPU(f *device.Function) bool {
 	return f.VF != nil && f.Vendor == pci.VendorNVIDIA && slice != nil && slice.NVIDIA != nil
 }
 
-// vgpu decides the type of a VF of an NVIDIA GPU. A VF has no type between claims: a type that is there already was set by a
-// person or program that no record names.
+// vgpu decides the type of a VF of an NVIDIA GPU. A VF has no type between claims: if it has one already, a person or a
+// program without a record has set it, and the VF is refused.
 func (c *candidate) vgpu() ([]Setting, *rule.Verdict) {
 	if !c.isVGPU(c.f) {
 		return nil, nil

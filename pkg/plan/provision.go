@@ -12,7 +12,7 @@ import (
 
 // Provision is the change that one rule of the node config makes to a PF.
 type Provision struct {
-	// Rule is the PF as the config names it.
+	// Rule names the PF as the node config does, by its address or its interface.
 	Rule string `json:"rule"`
 	// PF is the PF's address; zero if the node has no such PF.
 	PF pci.Address `json:"pf,omitzero"`
@@ -25,18 +25,20 @@ type Provision struct {
 	// the config sets none.
 	HaveMode string `json:"haveMode,omitempty"`
 	WantMode string `json:"wantMode,omitempty"`
-	// Autoprobe is whether host drivers can take the PF's VFs when they are created. It is switched off if the rule
-	// wants VFs.
+	// Autoprobe says whether host drivers can take the PF's VFs when they are created. The plugin switches that off if
+	// the rule wants VFs.
 	Autoprobe bool `json:"autoprobe,omitempty"`
-	// OnHostDrivers are VFs that host drivers have, outside of any claim. They keep them if the VFs stay.
+	// OnHostDrivers are VFs that host drivers have and no claim does. If the VFs are not created again, they stay on
+	// these drivers.
 	OnHostDrivers []pci.Address `json:"onHostDrivers,omitempty"`
-	// Refused says why nothing is changed, and Fix what to do. Both are empty if the PF may change or is right.
+	// Refused says why the PF is not changed, and Fix how to make the change possible. Both are empty if the PF may be
+	// changed, or need not be.
 	Refused string `json:"refused,omitempty"`
 	Fix     string `json:"fix,omitempty"`
-	// Waits is whether the only reason of the refusal is a VF that is in use, and the rule does not reduce the number
-	// of VFs. The change can be tried again when that VF is free.
+	// Waits says whether the refusal is only because a VF is in use, and the rule does not reduce the number of VFs.
+	// The change can be tried again when that VF is free.
 	Waits bool `json:"waits,omitempty"`
-	// Failed is whether the change began and did not succeed. Refused has the error then.
+	// Failed says whether the change began and did not succeed. Then Refused has the error.
 	Failed bool `json:"failed,omitempty"`
 }
 
@@ -97,11 +99,11 @@ type Eswitch struct {
 	Err  error
 }
 
-// Provisions returns the changes of the node's PFs, in the order of the rules. Eswitches has the PFs for which a rule
-// sets a mode. Linux changes the VF count only through zero (drivers/pci/iov.c: sriov_numvfs_store
-// returns EBUSY), and some drivers (ice) change the mode only then. So all VFs of the PF must be free: a PF stays
-// unchanged if a claim or the node uses one of its VFs. If two rules match one PF, by its address and by its interface,
-// the second one is refused, because each would undo the other.
+// Provisions returns the changes of the node's PFs, in the order of the rules. eswitches has the PFs for which a rule
+// sets a mode. All VFs of a PF must be free before it is changed, because Linux changes the number of VFs only through
+// zero (drivers/pci/iov.c: sriov_numvfs_store returns EBUSY), and some drivers (ice) change the mode only without VFs.
+// So a PF stays unchanged if a claim or the node uses one of its VFs. Two rules may match one PF, one by its address
+// and one by its interface. Then the second rule is refused, because each would undo the other.
 func Provisions(rules []v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch) []Provision {
 	all := make([]Provision, len(rules))
 	for i := range rules {
@@ -151,8 +153,8 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 	return p
 }
 
-// onHostDrivers returns the VFs of the PF that host drivers have. VFs of claims are left out: a physical endpoint is on
-// a host driver.
+// onHostDrivers returns the VFs of the PF that host drivers have. It leaves out VFs of claims, because a physical
+// endpoint is on a host driver too.
 func onHostDrivers(pf *device.Function, n Node) (vfs []pci.Address) {
 	for _, a := range pf.PF.VFs {
 		f, ok := n.Snapshot.Function(a)

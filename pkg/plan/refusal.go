@@ -19,7 +19,8 @@ func RefuseClaim(claim Ref, verdicts ...rule.Verdict) *rule.RefusedError {
 	return &rule.RefusedError{Subject: "claim " + claim.String(), Verdicts: verdicts}
 }
 
-// joinMates adds the other reasons why a group is not viable, so that the refusal names its members at once, or the first of many.
+// joinMates adds to v the other reasons why a group is not viable, so that one refusal names all members in question,
+// or the first of many.
 func joinMates(v *rule.Verdict, others []rule.Verdict) {
 	named, more := 1, 0
 	for i := range others {
@@ -41,8 +42,8 @@ func joinMates(v *rule.Verdict, others []rule.Verdict) {
 	}
 }
 
-// HoldsForItsKind reports whether a node with the same hardware, firmware, kernel settings and config would also refuse
-// the function. The refusal does not depend on this node's present state then.
+// HoldsForItsKind reports whether a refusal with the code would be the same on every node with the same hardware,
+// firmware, kernel settings and config. Such a refusal does not depend on the present state of one node.
 func HoldsForItsKind(code rule.Code) bool {
 	switch code {
 	case rule.GroupNotViable, rule.NotIsolated, rule.FailsAudit, rule.NoReset, rule.BackendUnavailable, rule.OnVFIODenylist, rule.DriverServesVFIO, rule.PFStaysOnHost, rule.GPUNotSliced, rule.BARsUnassigned, rule.BARReserved, rule.GroupMateNotSelected, rule.HotPlugWindowTooSmall:

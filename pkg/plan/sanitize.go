@@ -9,7 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Sanitizing says why a function must not go to a tenant before a sanitizing stage.
+// Sanitizing says why a function must pass a sanitizing stage before a tenant gets it.
 type Sanitizing struct {
 	// Code is NotSanitized, SanitizeFailed, FirmwareChanged or SanitizerUnknown.
 	Code rule.Code
@@ -17,22 +17,23 @@ type Sanitizing struct {
 	Profile string
 	// Text follows the function's address: "waits for its sanitizing stage". A tenant sees it, so it names no claim.
 	Text string
-	// Claim is the UID of the claim that had the function last, and may get it again: its tenant's data is its own.
+	// Claim is the UID of the claim that had the function last. That claim may get the function again, because the data
+	// on it is its own tenant's.
 	Claim string
-	// HadTenant is set if a tenant had the function since it was last sanitized. Tenant is the tenant's ID, empty if it is not
-	// known.
+	// HadTenant is set if a tenant had the function since it was last sanitized. Tenant is the ID of that tenant; empty
+	// if it is not known.
 	HadTenant bool
 	Tenant    string
 }
 
-// Sanitized says how a function was sanitized in this boot. No tenant had it since.
+// Sanitized says how a function was sanitized in this boot. No tenant had the function since then.
 type Sanitized struct {
 	// Profile is the name of the sanitizer, and Image its digest.
 	Profile string `json:"profile"`
 	Image   string `json:"image,omitempty"`
-	// Methods are those of the checks: "FillVerifyZeroVerify of bar0".
+	// Methods are the methods of the stage's checks: "FillVerifyZeroVerify of bar0".
 	Methods []string `json:"methods"`
-	// Time is when the stage was decided, RFC 3339 in UTC.
+	// Time is when the result of the stage was decided, RFC 3339 in UTC.
 	Time string `json:"time"`
 }
 
@@ -41,7 +42,8 @@ func (s *Sanitized) String() string {
 	return fmt.Sprintf("profile %s at %s: %s", s.Profile, s.Time, strings.Join(s.Methods, ", "))
 }
 
-// Stages says which claims are those of sanitizing stages. The zero value is none.
+// Stages says how to recognize the claims of sanitizing stages: by their namespace and their DeviceClass. With the zero
+// value, no claim is a stage.
 type Stages struct{ Namespace, DeviceClass string }
 
 // isStage reports whether the candidate is the device of a sanitizing stage.
@@ -67,8 +69,8 @@ func (c *candidate) sanitizedBy() *Sanitized {
 	return &s
 }
 
-// ofItsNamespace refuses the DeviceClass of sanitizing stages in other namespaces. The class must be granted there, but
-// without the chart's policies an administrator may grant it by mistake.
+// ofItsNamespace refuses a claim that names the DeviceClass of sanitizing stages in another namespace. A namespace can
+// use the class only if it is granted there, but without the chart's policies an administrator may grant it by mistake.
 func (c *candidate) ofItsNamespace() *rule.Verdict {
 	class := c.node.Stages.DeviceClass
 	if class == "" || c.claimed.Class != class || c.isStage() {
@@ -81,8 +83,8 @@ func (c *candidate) ofItsNamespace() *rule.Verdict {
 	}
 }
 
-// sanitized refuses a function that must pass a sanitizing stage first. A stage gets the function only while it waits for
-// one: after a failed stage, an operator decides.
+// sanitized refuses a function that must pass a sanitizing stage first. A stage gets the function only while the
+// function waits for a stage. After a failed stage, no further stage gets the function: an operator decides.
 func (c *candidate) sanitized() *rule.Verdict {
 	own, waits := c.node.Sanitizing[c.f.Address]
 	if c.isStage() && (!waits || own.Code == rule.NotSanitized) {
@@ -108,7 +110,8 @@ func (c *candidate) sanitized() *rule.Verdict {
 	return r
 }
 
-// stageIsDue reports whether a function of the claim waits for a stage. Of a pair, one may wait and the other not.
+// stageIsDue reports whether a function that the claim asks for waits for a stage. One function of a pair may wait
+// while the other does not.
 func (c *candidate) stageIsDue() bool {
 	for a := range c.asked {
 		if c.node.Sanitizing[a].Code == rule.NotSanitized {
@@ -118,8 +121,8 @@ func (c *candidate) stageIsDue() bool {
 	return false
 }
 
-// sanitizedAsRequired refuses a device without a stage if the claim requires one. waits is whether the device waits for one;
-// its own claim may get it again then.
+// sanitizedAsRequired refuses a device that no stage has sanitized if the claim requires a sanitized one. waits says
+// whether the device waits for a stage: if it does, only the claim that had it last comes here, and may get it again.
 func (c *candidate) sanitizedAsRequired(waits bool) *rule.Verdict {
 	_, sanitized := c.node.Sanitized[c.f.Address]
 	if c.claimed.VFIO.Sanitized != v1alpha1.SanitizedRequired || sanitized || waits || c.isStage() {

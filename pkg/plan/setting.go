@@ -2,24 +2,27 @@ package plan
 
 import "slices"
 
-// Setting is a value outside of a function's binding that a provider sets for a claim, and takes back after it: the scheduling of a
-// slice, the type of a vGPU, the partition of a fabric. Plan decides it, and the provider that it names carries it out; see
-// [bind.Provider].
+// Setting is a value that a provider sets for a claim, and takes back after it, such as the scheduling of a slice, the
+// type of a vGPU, or the partition of a fabric. The driver of a function is no setting. Package plan decides the
+// setting, and the provider that it names carries it out; see [bind.Provider].
 type Setting struct {
 	// Provider is the provider's name.
 	Provider string `json:"provider"`
-	// Name and Want are what is set, and to what, in the provider's words.
+	// Name is the name of the setting, and Want the wanted value, in the provider's words.
 	Name string `json:"name"`
 	Want string `json:"want"`
-	// Applied is the value that was read back after Want was set, which the device may have rounded; empty before.
+	// Applied is the value that was read back after Want was set; empty before. It may differ from Want, because the
+	// device may round.
 	Applied string `json:"applied,omitempty"`
-	// Found is the value that Prepare found, and that is set again after the claim; empty in a plan that is only shown.
+	// Found is the value that Prepare found and that is set again after the claim. It is empty in a plan that is only
+	// shown.
 	Found string `json:"found,omitempty"`
-	// Replaces is the only value that Want may replace; nil for any. If Prepare finds another one, it leaves out a setting of a
-	// function, and refuses the claim for an activation.
+	// Replaces is the only value that Want may replace; nil if it may replace any. If Prepare finds another value, it
+	// leaves the setting out, or refuses the claim if the setting is an activation.
 	Replaces *string `json:"replaces,omitempty"`
-	// Activation says that the setting makes the device work: it is made last, and taken back before the device is reset. Others are
-	// made before the registers are measured, and taken back when the function returns to its driver.
+	// Activation says that the setting makes the device work. An activation is made last, and taken back before the
+	// device is reset. Other settings are made before the registers are measured, and taken back when the function
+	// returns to its driver.
 	Activation bool `json:"activation,omitempty"`
 }
 
@@ -36,7 +39,8 @@ func (fn *Function) SetStep(s *Setting, from, to string) Step {
 	}
 }
 
-// Providers returns the names of the providers that serve fn, each once, in order: also of those that have no setting for it.
+// Providers returns the names of the providers that serve fn, each once, in order. It includes providers that have no
+// setting for fn.
 func (fn *Function) Providers() []string {
 	var all []string
 	for _, s := range fn.Settings {
@@ -47,7 +51,7 @@ func (fn *Function) Providers() []string {
 	return slices.Compact(all)
 }
 
-// SelectSettings returns the settings of fn that are activations, or the others, in order.
+// SelectSettings returns, in order, the settings of fn that are activations, or those that are not.
 func (fn *Function) SelectSettings(activations bool) []*Setting {
 	var all []*Setting
 	for i := range fn.Settings {

@@ -9,16 +9,16 @@ import (
 // Op is the operation of a step.
 type Op string
 
-// Operations. Unbind, Override, Probe and SetValue are steps with an inverse.
+// Operations. Steps with Unbind, Override, Probe or SetValue have an inverse.
 const (
-	// Load loads the kernel module Value, or those that serve the modalias
-	// Value ("pci:v..."); it concerns no single function and is not undone.
+	// Load loads the kernel module Value, or the modules for the modalias Value ("pci:v..."). It concerns no single
+	// function, and is not undone.
 	Load Op = "load"
 	// Unbind takes the function from DriverBefore.
 	Unbind Op = "unbind"
 	// Override sets driver_override from Former to Value; empty is "not set".
 	Override Op = "override"
-	// Probe asks the kernel to bind the function; DriverAfter must win.
+	// Probe asks the kernel to bind the function. The driver that binds it must be DriverAfter.
 	Probe Op = "probe"
 	// Reset resets every function of Set by the method Value.
 	Reset Op = "reset"
@@ -32,7 +32,7 @@ const (
 	ReturnAddress Op = "returnAddress"
 )
 
-// Step is one change of the node, small enough to be verified by one look at sysfs.
+// Step is one change of the node. It is so small that one look at sysfs can verify it.
 type Step struct {
 	Operation Op `json:"operation"`
 	// Address is the function; the zero address for Load.
@@ -66,7 +66,7 @@ func (s Step) Inverse() (Step, bool) {
 		inv.Operation, inv.Value, inv.Former = SetValue, s.Former, s.Value
 		inv.Provider, inv.Setting = s.Provider, s.Setting
 	default:
-		// Modules stay loaded, and nothing takes a reset back.
+		// Other steps have no inverse: modules stay loaded, for example, and a reset can't be undone.
 		return Step{}, false
 	}
 	return inv, true
@@ -112,8 +112,8 @@ type Binding struct {
 // transitions to the original binding.
 //
 // There is one exception: a binding whose override names another driver than the bound one, for example because an
-// operator set it for the next probe. Then the probe needs an override with its own driver's name first, and the wanted
-// override follows it.
+// operator set the override for the next probe. Then the probe needs an override with the name of the driver to bind,
+// and the wanted override is set after the probe.
 func Transition(addr pci.Address, from, to Binding) []Step {
 	var steps []Step
 	now := from
@@ -133,7 +133,7 @@ func Transition(addr pci.Address, from, to Binding) []Step {
 		steps = append(steps, Step{Operation: Probe, Address: addr, DriverAfter: to.Driver})
 		now.Driver = to.Driver
 	}
-	// Only in the exception above is the override still another one.
+	// This adds a step only in the exception above.
 	steps, _ = override(steps, addr, now, to.Override)
 	return steps
 }

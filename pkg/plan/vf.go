@@ -16,15 +16,17 @@ import (
 
 // VFChange are the settings that a claim changes on a VF through its PF.
 type VFChange struct {
-	// Index is the VF's at its PF.
+	// Index is the VF's index at its PF.
 	Index int `json:"index"`
-	// Want are the settings that the PF applies while the claim is prepared. The MAC and the GUIDs are generated later
-	// if they are [Choose]. SettleRate decides the rate if a bound is [device.AsFound] or OwnMaxTxRate is set.
+	// Want are the settings that the PF applies while the claim is prepared. If the MAC address or a GUID is [Choose],
+	// it is generated later. If a bound of the rate is [device.AsFound], or if OwnMaxTxRate is set, SettleRate decides
+	// the rate.
 	Want device.VFSettings `json:"want"`
-	// OwnMaxTxRate is whether only the claim, and not its class, sets the maximum in Want. Such a maximum can lower the
-	// one that is found, but not raise it.
+	// OwnMaxTxRate says whether the maximum rate in Want is set only by the claim, and not by its class. Such a maximum
+	// can lower the maximum that is found on the VF, but not raise it.
 	OwnMaxTxRate bool `json:"ownMaxTxRate,omitempty"`
-	// Original are the same settings as they were found, to be restored; empty in a plan that is only shown.
+	// Original are the values that the settings in Want had before the claim, to be restored after it. They are empty
+	// in a plan that is only shown.
 	Original device.VFSettings `json:"original,omitzero"`
 	// Representor is the interface that represents the VF on the node, if its PF is in switchdev mode.
 	Representor string `json:"representor,omitempty"`
@@ -51,9 +53,9 @@ func generate(claimUID, deviceName string, try, octets int) string {
 	return strings.ReplaceAll(fmt.Sprintf("% x", sum[:octets]), " ", ":")
 }
 
-// SettleRate completes the bounds of the rate from the ones that the PF applies already: bounds that are not set, and a
-// maximum that only the claim sets. found is nil if the driver reports no rates. It returns an error if the resulting
-// bounds contradict each other.
+// SettleRate completes the bounds of the rate with the bounds that the PF applies already. They count for a bound that
+// is not set, and limit a maximum that only the claim sets. found is nil if the driver reports no rates. SettleRate
+// returns an error if the resulting bounds contradict each other.
 func (c *VFChange) SettleRate(found *device.TxRate) error {
 	if c.Want.Rate == nil {
 		return nil
@@ -65,7 +67,7 @@ func (c *VFChange) SettleRate(found *device.TxRate) error {
 	if rate.Min == device.AsFound {
 		rate.Min = there.Min
 	}
-	// 0 means no limit. A maximum that only the claim sets may tighten the PF's, and never lift it.
+	// 0 means no limit. A maximum that only the claim sets may lower the PF's maximum, but never lift it.
 	if rate.Max == device.AsFound || c.OwnMaxTxRate && there.Max != 0 && (rate.Max == 0 || rate.Max > there.Max) {
 		rate.Max = there.Max
 	}
@@ -76,8 +78,8 @@ func (c *VFChange) SettleRate(found *device.TxRate) error {
 	return nil
 }
 
-// RateError says that a bound of a VF's rate, which class or claim sets, contradicts the other bound, which was found
-// on the VF.
+// RateError says that the bounds of a VF's rate contradict each other: the class or the claim sets one of them, and the
+// other was found on the VF.
 type RateError struct{ Rate, Found device.TxRate }
 
 func (e *RateError) Error() string {
@@ -103,7 +105,7 @@ func (c *candidate) configured() *rule.Verdict {
 	if able || c.wantedSettings() == (device.VFSettings{}) {
 		return nil
 	}
-	// Only the defaults that guard other tenants can't be applied, and the class accepts that.
+	// The class accepts that the defaults, which guard other tenants, can't be applied. Nothing else is to be set.
 	if len(c.settingsSaid()) == 0 && c.claimed.VFIO.AllowUnisolated != nil && *c.claimed.VFIO.AllowUnisolated {
 		return nil
 	}
@@ -175,7 +177,7 @@ func guardEthernet(want *device.VFSettings) {
 	}
 }
 
-// saidOfNIC returns the names of what class or claim set and only a NIC's VF has.
+// saidOfNIC returns the names of the fields that class or claim set and that only a VF of a NIC has.
 func (c *candidate) saidOfNIC() []string {
 	if c.claimed.VF == nil {
 		return nil
@@ -268,9 +270,9 @@ func endpointBinding(f *device.Function) *Binding {
 	return &Binding{Driver: driver, Override: driver}
 }
 
-// Lease says how a VF's addresses are taken from a pool of the node config and returned: all input of the pool's CNI
-// IPAM plugin. The plugin gets the same input when the addresses are returned, even if the node config has changed
-// since.
+// Lease says how a VF's addresses are taken from a pool of the node config and returned to it. It contains all input of
+// the pool's CNI IPAM plugin, so that the plugin gets the same input when the addresses are returned, even if the node
+// config has changed meanwhile.
 type Lease struct {
 	// Pool is the pool's name.
 	Pool string `json:"pool"`
@@ -281,12 +283,13 @@ type Lease struct {
 	// Container (CNI_CONTAINERID) and Interface (CNI_IFNAME) identify the lease for the plugin.
 	Container string `json:"container"`
 	Interface string `json:"interface"`
-	// Args (CNI_ARGS) tell the plugin the first pod, to show or to check.
+	// Args (CNI_ARGS) name the first pod, for plugins that show or check it.
 	Args string `json:"args"`
 }
 
-// anyInterface is the interface's name for the CNI plugin if neither class nor claim names one. The guest's kernel
-// chooses the name later. The container's ID distinguishes the devices of a claim.
+// anyInterface is the name that the CNI plugin gets for the interface if neither class nor claim names it. The guest's
+// kernel chooses the real name later. The name may be the same for several devices of a claim, because their container
+// IDs differ.
 const anyInterface = "vf"
 
 // pooled refuses a VF whose addresses come from a pool that the node does not have.
@@ -295,7 +298,8 @@ func (c *candidate) pooled() *rule.Verdict {
 	return refusal
 }
 
-// lease returns how a VF's addresses are taken from their pool, or why they can't be; both are nil if they come from none.
+// lease returns how a VF's addresses are taken from their pool, or why they can't be. Both are nil if the device gets
+// no addresses from a pool.
 func (c *candidate) lease() (*Lease, *rule.Verdict) {
 	if c.claimed.VF == nil || c.claimed.VF.Network == nil || c.claimed.VF.Network.AddressPool == "" {
 		return nil, nil

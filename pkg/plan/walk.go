@@ -8,7 +8,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// StepsFor returns the steps of phases, in order, for functions that are at a place when the first phase begins.
+// StepsFor returns the steps of the phases, in order. from is the place of the functions when the first phase begins.
 func (p *Plan) StepsFor(from Place, phases ...Phase) []Step {
 	w := walk{plan: p, steps: []Step{}, now: map[pci.Address]Binding{}}
 	for i := range p.Functions {
@@ -71,7 +71,8 @@ func (w *walk) take(phase Phase) {
 		w.lease(TakeAddress)
 	case ReturnAddresses:
 		w.lease(ReturnAddress)
-	// Steps change the kernel's state or another program's. These phases only read, or write files of the plugin.
+	// These phases have no steps, because a step changes the kernel's state or that of another program. These phases
+	// only read, or write files of the plugin.
 	case Measure, WriteSpec, RemoveSpec:
 	}
 }
@@ -122,7 +123,7 @@ func (w *walk) configureVFs() {
 	}
 }
 
-// set makes the settings of functions that are activations, or the others.
+// set makes the settings of all functions that are activations, or those that are not.
 func (w *walk) set(activations bool) {
 	for i := range w.plan.Functions {
 		fn := &w.plan.Functions[i]
@@ -139,7 +140,7 @@ func (w *walk) takeBack() {
 	}
 }
 
-// unset takes back the settings of fn that are activations, or the others, the last one first.
+// unset takes back the settings of fn that are activations, or those that are not, the last one first.
 func (w *walk) unset(fn *Function, activations bool) {
 	for _, s := range slices.Backward(fn.SelectSettings(activations)) {
 		w.add(fn.SetStep(s, s.Want, s.Found))
@@ -165,7 +166,7 @@ func (w *walk) lease(op Op) {
 	}
 }
 
-// RestoresVF reports whether the VF had settings that have to be set again.
+// RestoresVF reports whether fn is a VF with former settings that have to be restored.
 func (fn *Function) RestoresVF() bool {
 	return fn.VF != nil && fn.VF.Original != (device.VFSettings{})
 }
