@@ -12,11 +12,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Exclude keeps all other processes from opening functions through VFIO until end is called, and returns how to reset
-// all of them together below their bridge (vfio.Exclude). Its error matches EBUSY if somebody has one of them open.
+// Exclude keeps all other processes from opening functions through VFIO until end is called. hotReset resets all of the
+// functions together below their bridge (vfio.Exclude). The error matches EBUSY if another process has one of the
+// functions open.
 type Exclude func(ctx context.Context, set []pci.Address) (hotReset func() error, end func(), err error)
 
-// HostDriverError says that a function is not reset because it is on a host driver: processes may use it there, and no
+// HostDriverError says that a function is not reset because it is on a host driver. Processes may use it there, and no
 // driver expects that its device loses all state.
 type HostDriverError struct {
 	Address pci.Address
@@ -27,19 +28,21 @@ func (e *HostDriverError) Error() string {
 	return fmt.Sprintf("%s is on driver %s, and only functions on VFIO are reset: stop what moved it there, and try again", e.Address, e.Driver)
 }
 
-// An exclusion keeps other processes from the functions of one reset, from before it until after its proof.
+// An exclusion keeps other processes from the functions of one reset. It begins before the reset and ends after its
+// proof.
 type exclusion struct {
 	set []pci.Address
 	// places are the inodes of the functions' directories. Another function at the same address has another inode.
 	places   []uint64
 	hotReset func() error
 	end      func()
-	// kept is whether an earlier call began the exclusion and left it to the call that takes the reset's result.
+	// kept says that an earlier call began the exclusion, and left it to the call that takes the result of the reset.
 	kept bool
 }
 
 // shutOut keeps other processes from functions. It returns a [HostDriverError] if one of them is on a host driver. If
-// the reset of an earlier call was interrupted, its exclusion still holds: nobody has used the functions since.
+// the reset of an earlier call was interrupted, shutOut returns the exclusion of that call, which still holds: nobody
+// has used the functions since.
 func (e *Executor) shutOut(ctx context.Context, set []pci.Address) (*exclusion, error) {
 	places, err := e.places(set)
 	if err != nil {
@@ -56,12 +59,13 @@ func (e *Executor) shutOut(ctx context.Context, set []pci.Address) (*exclusion, 
 	return x, err
 }
 
-// keptFor is how long an exclusion lasts after the end of an interrupted reset: the kubelet asks again after about two
-// minutes at most. Without it, the next call could not tell whether somebody has used the functions since.
+// keptFor is how long an exclusion lasts after the end of an interrupted reset. The kubelet asks again after about two
+// minutes at most. Without the exclusion, the next call could not tell whether somebody has used the functions since
+// the reset.
 const keptFor = 3 * time.Minute
 
-// letIn ends an exclusion. If its reset is still in the kernel, the exclusion is kept for the call that takes the
-// result.
+// letIn ends an exclusion. If the exclusion's reset is still in the kernel, letIn keeps the exclusion for the call that
+// takes the result.
 func (e *Executor) letIn(x *exclusion, result error) {
 	if _, stuck := errors.AsType[*control.StuckError](result); !stuck {
 		x.end()
@@ -79,8 +83,7 @@ func (e *Executor) expire(x *exclusion) {
 	for e.kernel.AwaitResets(context.Background(), x.set) != nil {
 		continue // it has waited as long as a reset may take
 	}
-	// The reset has ended. Its result, and with it the device, is only useful to the next call while nobody could use
-	// the functions in between.
+	// The reset has ended. The next call can use its result only if nobody could use the functions in between.
 	time.AfterFunc(keptFor, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -91,7 +94,8 @@ func (e *Executor) expire(x *exclusion) {
 	})
 }
 
-// Excludes reports whether other processes are kept from a function because a reset of it was cut off.
+// Excludes reports whether this process keeps other processes from a function because a reset of the function was
+// interrupted.
 func (e *Executor) Excludes(a pci.Address) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package bind executes the steps of a plan and verifies each one in sysfs, because several attributes accept a write
-// and do nothing. It is the only user of sysfs/control.
+// Package bind executes the steps of a plan. It verifies each step in sysfs, because several attributes accept a write
+// and do nothing. On a node, no other package writes by [control.Control]; package sanitizer does so in its guest.
 package bind
 
 import (
@@ -23,8 +23,8 @@ type Modules interface {
 	Load(ctx context.Context, module string) error
 }
 
-// Executor executes steps on one node. It may be used from several goroutines for different functions. The caller holds
-// the lock of a function's group.
+// Executor executes steps on one node. It may be used concurrently for different functions. The caller holds the lock
+// of a function's group.
 type Executor struct {
 	fs      *sysfs.FS
 	kernel  *control.Control
@@ -32,10 +32,11 @@ type Executor struct {
 	exclude Exclude
 
 	mu   sync.Mutex                 // guards kept
-	kept map[pci.Address]*exclusion // of resets that were cut off, by their first function
+	kept map[pci.Address]*exclusion // of interrupted resets, by the first function of the reset
 }
 
-// New returns an executor that reads through fsys and writes through the others.
+// New returns an executor that reads through fsys and writes through kernel. It loads modules by modules, and keeps
+// other processes from functions by exclude.
 func New(fsys *sysfs.FS, kernel *control.Control, modules Modules, exclude Exclude) *Executor {
 	return &Executor{fs: fsys, kernel: kernel, modules: modules, exclude: exclude, kept: map[pci.Address]*exclusion{}}
 }
@@ -52,7 +53,8 @@ func (e *StepError) Unwrap() error { return e.Err }
 // ErrNoMatch says that a probe found no driver for the function.
 var ErrNoMatch = errors.New("no driver took it: is the module loaded and does it support this device?")
 
-// TakenError says that another driver than the step expects has the function: udev or a late module load bound it.
+// TakenError says that the function is on another driver than the step expects: udev or a late module load bound it to
+// that driver.
 type TakenError struct{ Driver string }
 
 func (e *TakenError) Error() string {
@@ -62,10 +64,10 @@ func (e *TakenError) Error() string {
 // Settle waits until the kernel has answered all writes for a function; see [control.Control.Settle].
 func (e *Executor) Settle(ctx context.Context, a pci.Address) error { return e.kernel.Settle(ctx, a) }
 
-// WhenSettled calls then when the kernel has answered all writes for a function: before it returns, or later if the deadline of a write has
-// passed.
+// WhenSettled calls then as soon as the kernel has answered all writes for a function. That is before WhenSettled
+// returns, or later if the deadline of a write has passed.
 func (e *Executor) WhenSettled(ctx context.Context, a pci.Address, then func()) {
-	waiting := context.WithoutCancel(ctx) // the call that wrote ends before
+	waiting := context.WithoutCancel(ctx) // the wait outlives the call that wrote
 	ended, end := context.WithCancel(waiting)
 	end()
 	if e.kernel.Settle(ended, a) == nil {
@@ -74,12 +76,12 @@ func (e *Executor) WhenSettled(ctx context.Context, a pci.Address, then func()) 
 	}
 	go func() {
 		defer then()
-		_ = e.kernel.Settle(waiting, a) // without a deadline it returns with the kernel's answer only
+		_ = e.kernel.Settle(waiting, a) // without a deadline, Settle returns only with the kernel's answer
 	}()
 }
 
-// Do executes one step of binding, as [Function.Do] does, or loads a module, which concerns no function. Its errors are
-// [StepError]s.
+// Do executes one step. If the step loads a module, it concerns no function. Otherwise it is executed as by
+// [Function.Do]. The errors are [StepError]s.
 func (e *Executor) Do(ctx context.Context, s plan.Step) error {
 	if s.Operation != plan.Load {
 		f, err := e.Open(s.Address)
@@ -95,7 +97,7 @@ func (e *Executor) Do(ctx context.Context, s plan.Step) error {
 	return nil
 }
 
-// Binding is [Function.Binding] of the function that is at an address now.
+// Binding returns the [Function.Binding] of the function that is at an address now.
 func (e *Executor) Binding(ctx context.Context, a pci.Address) (plan.Binding, error) {
 	f, err := e.Open(a)
 	if err != nil {
@@ -121,17 +123,17 @@ func (e *Executor) load(ctx context.Context, module string) error {
 	return nil
 }
 
-// SetVFs sets the PF's number of VFs, through zero if it has another number, and keeps host drivers from binding them.
-// It may be repeated. The caller has checked that no VF of the PF is in use if the number changes. If it does not
-// change, VFs stay bound, and only further drivers are kept off. After an error the PF has its former number, none, or
-// the new one, and a read tells which.
+// SetVFs sets the PF's number of VFs, and keeps host drivers from binding the VFs. To change the number, it removes all
+// VFs first. It may be repeated. The caller has checked that no VF of the PF is in use if the number changes. If the
+// number does not change, VFs stay bound, and only further drivers are kept off. After an error, the PF has its former
+// number, no VFs, or the new number; a read shows which.
 func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error {
 	have, err := e.numVFs(pf)
 	if err != nil || have == 0 && count == 0 {
 		return err
 	}
-	// Before the VFs exist: the kernel probes host drivers for each VF as it creates it, inside the write to
-	// sriov_numvfs.
+	// Drivers are kept off before the VFs exist, because the kernel probes host drivers for each VF as it creates the
+	// VF, inside the write to sriov_numvfs.
 	if err := e.keepDriversOff(ctx, pf); err != nil {
 		return fmt.Errorf("keep host drivers from the VFs of PF %s: %w", pf, err)
 	}
@@ -149,8 +151,7 @@ func (e *Executor) SetVFs(ctx context.Context, pf pci.Address, count int) error 
 			return fmt.Errorf("enable %d VFs of PF %s: %w%s", count, pf, err, hint(err))
 		}
 	}
-	// The write returns nil whenever the driver's sriov_configure did not fail, and it may create fewer VFs than asked
-	// for.
+	// The write succeeds if the driver's sriov_configure did not fail, but that may create fewer VFs than requested.
 	got, err := e.numVFs(pf)
 	if err == nil && got != count {
 		err = fmt.Errorf("enable %d VFs of PF %s: the kernel took it and says %d; set the PF's interface up and try again: some drivers (bnxt_en) make no VFs while it is down",
@@ -172,8 +173,8 @@ func (e *Executor) keepDriversOff(ctx context.Context, pf pci.Address) error {
 	return err
 }
 
-// autoprobe reports whether host drivers can bind the VFs of the PF at a path. They can if the kernel lacks the
-// attribute.
+// autoprobe reports whether host drivers can bind the VFs of the PF at a path. If the kernel lacks the attribute, they
+// can.
 func (e *Executor) autoprobe(dir string) (bool, error) {
 	text, err := e.fs.ReadString(dir + "/sriov_drivers_autoprobe")
 	if errors.Is(err, fs.ErrNotExist) {

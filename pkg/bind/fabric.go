@@ -12,15 +12,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Fabric has NVIDIA's Fabric Manager activate partitions, and deactivate them. The value of a GPU is the active partition of the GPUs that
-// are wanted together: all of them read the same, and the first one that is set changes it for all.
+// Fabric has NVIDIA's Fabric Manager activate and deactivate partitions. The value of a GPU's setting is the active
+// partition of the GPUs that the claim wants together. All GPUs of the partition read the same value, and the first one
+// that is set changes it for all.
 type Fabric struct {
 	fs      *sysfs.FS
 	manager fabric.Manager
 }
 
-// Resolve implements [Provider]. It refuses a partition that Fabric Manager does not list any more, and one that overlaps with
-// an active one.
+// Resolve implements [Provider]. It refuses a partition that Fabric Manager does not list any more, and a partition
+// that shares a GPU with an active one.
 func (f *Fabric) Resolve(ctx context.Context, _ *plan.Function, s *plan.Setting) error {
 	l, err := f.list(ctx)
 	if err != nil {
@@ -50,7 +51,7 @@ func (f *Fabric) list(ctx context.Context) (fabric.List, error) {
 	return l, away(err, fabric.CallList)
 }
 
-// away returns the error of a call as an [AwayError] if Fabric Manager is not ready.
+// away returns err as an [AwayError] if it says that Fabric Manager is not ready, and unchanged otherwise.
 func away(err error, call fabric.Call) error {
 	if e, ok := errors.AsType[*fabric.CodeError](err); ok && e.Code.After(call) == fabric.Wait {
 		return &AwayError{Err: err, Reason: rule.FabricNotReady}
@@ -84,7 +85,7 @@ func (f *Fabric) Read(ctx context.Context, fn *plan.Function, name string) (stri
 	return inForce(l, p), nil
 }
 
-// last returns what was in force when Fabric Manager listed its partitions last; empty if that is unknown.
+// last returns the value that was in force when Fabric Manager last listed its partitions; empty if that is unknown.
 func (f *Fabric) last(p *fabric.Partition) string {
 	text, err := f.fs.ReadFile(fabric.StateFile)
 	if err != nil {
@@ -124,8 +125,8 @@ func (f *Fabric) Set(ctx context.Context, fn *plan.Function, name, value string)
 	return fmt.Errorf("partition %s can't become %q", p, value)
 }
 
-// activate activates a partition by its number, if the list has its GPUs under it still. Fabric Manager may have done it even if it
-// does not say so.
+// activate activates a partition by its number, if Fabric Manager still lists the partition's GPUs under that number.
+// If the call fails, Fabric Manager may have activated the partition nevertheless, so activate looks at the list again.
 func (f *Fabric) activate(ctx context.Context, p *fabric.Partition) error {
 	l, err := f.list(ctx)
 	if err != nil {
@@ -158,7 +159,8 @@ func (f *Fabric) activate(ctx context.Context, p *fabric.Partition) error {
 	return &ResetFirstError{Err: notActivated("", err)}
 }
 
-// deactivate ends a partition. That it is inactive already is as good. Without an answer, the list tells.
+// deactivate ends a partition. It succeeds if the partition is inactive already. If Fabric Manager does not answer, the
+// list shows whether the partition ended.
 func (f *Fabric) deactivate(ctx context.Context, p *fabric.Partition) error {
 	err := f.manager.Deactivate(ctx, p.ID)
 	if err == nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Function executes steps on one function. It keeps the function's sysfs directory open from the start: if the kernel
-// removes the function, the steps fail ([sysfs.ErrNoFunction]), and don't concern another function that gets its
-// address. It is for one goroutine; Close it.
+// Function executes steps on one function of a node. It keeps the function's sysfs directory open from the start. If
+// the kernel removes the function, the steps fail ([sysfs.ErrNoFunction]), even if another function gets its address. A
+// Function is for one goroutine, and must be closed.
 type Function struct {
 	executor *Executor
 	address  pci.Address
 	dir      *sysfs.Dir
 }
 
-// Open opens the function at an address. Its error matches [sysfs.ErrNoFunction] when there is none.
+// Open opens the function at an address. Its error matches [sysfs.ErrNoFunction] if there is none.
 func (e *Executor) Open(a pci.Address) (*Function, error) {
 	dir, err := e.fs.OpenFunction(a)
 	if err != nil {
@@ -35,9 +35,9 @@ func (f *Function) Close() { f.dir.Close() }
 // Inode returns the inode of the function's directory; see [sysfs.Dir.Inode].
 func (f *Function) Inode() (uint64, error) { return f.dir.Inode() }
 
-// Binding returns how the kernel binds the function now, once no earlier write can change it any more. Its error
-// matches [sysfs.ErrNoFunction] when the function is gone and [sysfs.ErrLocked] when an unbind by another process
-// hangs. It is a [control.StuckError] when a write of ours does.
+// Binding returns how the kernel binds the function now. It first waits until no earlier write can change the binding
+// any more. Its error matches [sysfs.ErrNoFunction] if the function is gone, and [sysfs.ErrLocked] if an unbind by
+// another process hangs. The error is a [control.StuckError] if a write by this process hangs.
 func (f *Function) Binding(ctx context.Context) (plan.Binding, error) {
 	if err := f.executor.kernel.Settle(ctx, f.address); err != nil {
 		return plan.Binding{}, err
@@ -50,7 +50,7 @@ func (f *Function) Binding(ctx context.Context) (plan.Binding, error) {
 }
 
 // Do executes one step of binding and verifies it in sysfs. It skips a step that is already done, so that it may be
-// repeated after any crash. If it returns nil, the function existed when the step was done. Its errors are
+// repeated after any crash. If Do returns nil, the function still existed when the step was done. Its errors are
 // [StepError]s.
 func (f *Function) Do(ctx context.Context, s plan.Step) error {
 	w, err := f.due(s)
@@ -60,7 +60,7 @@ func (f *Function) Do(ctx context.Context, s plan.Step) error {
 	if err == nil && !w.done {
 		err = f.executor.kernel.Write(ctx, w.to)
 	}
-	// Also after an error: a name that stays would bind the function to that driver in any later probe.
+	// The name is removed even after an error: if it stayed, any later probe would bind the function to that driver.
 	if w.byName {
 		err = errors.Join(err, f.override(ctx, ""))
 	}
@@ -78,8 +78,8 @@ type write struct {
 	to control.Attribute
 	// done is whether the step is done already.
 	done bool
-	// byName is whether driver_override must name the driver during the write. After a crash in the middle the name
-	// stays, until the next transition to any binding removes it.
+	// byName says that driver_override must name the driver during the write. After a crash in the middle, the name
+	// stays until the next transition to any binding removes it.
 	byName bool
 }
 
@@ -117,7 +117,8 @@ func (f *Function) dueUnbind(s plan.Step) (write, error) {
 	if err != nil || driver == "" {
 		return write{done: true}, err
 	}
-	// unbind of another driver's directory would answer ENODEV. Whoever bound this one may need the function.
+	// A write to the unbind file of another driver would fail with ENODEV. Another driver is left alone, because
+	// whoever bound it may need the function.
 	if driver != s.DriverBefore {
 		return write{}, &TakenError{Driver: driver}
 	}
@@ -137,8 +138,8 @@ func (f *Function) dueProbe(s plan.Step) (write, error) {
 	return write{to: control.Probe(f.address), byName: byName}, nil
 }
 
-// needsName reports whether the function is a VF without driver_override that no driver can bind because its PF's
-// sriov_drivers_autoprobe is off (pci_device_can_probe in drivers/pci/pci-driver.c).
+// needsName reports whether a driver can bind the function only by name. That is so for a VF without driver_override
+// whose PF has sriov_drivers_autoprobe off (pci_device_can_probe in drivers/pci/pci-driver.c).
 func (f *Function) needsName() (bool, error) {
 	_, isVF, err := f.dir.Entry("physfn")
 	if err != nil || !isVF {
@@ -149,7 +150,7 @@ func (f *Function) needsName() (bool, error) {
 		return false, err
 	}
 	override, err := f.dir.Override(f.address)
-	// A VF with driver_override is probed in spite of the switch.
+	// The kernel probes a VF with driver_override even if sriov_drivers_autoprobe is off.
 	return override == "", err
 }
 

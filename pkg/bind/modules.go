@@ -17,16 +17,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 )
 
-// initRoot is the root of the node's first process, as a process sees it that shares the node's PID namespace and may
-// trace (CAP_SYS_PTRACE).
+// initRoot is the root directory of the node's first process, for a process that shares the node's PID namespace and
+// may trace (CAP_SYS_PTRACE).
 const initRoot = "/proc/1/root"
 
-// outputGrace is how long modprobe's output is read after its end, if a process that an install rule started still
-// holds the other end of the pipe.
+// outputGrace is how long modprobe's output is read after modprobe has ended. A process that an install rule started
+// may still hold the other end of the pipe.
 const outputGrace = time.Second
 
-// Modprobe loads modules with the node's modprobe, which knows its options, dependencies and blacklists. From a
-// container, whose image needs no modprobe, it runs in the node's root, which requires CAP_SYS_CHROOT besides
+// Modprobe loads modules with the node's modprobe, which knows the node's options, dependencies and blacklists. In a
+// container, whose image needs no modprobe, it runs in the node's root. That requires CAP_SYS_CHROOT besides
 // CAP_SYS_MODULE.
 type Modprobe struct {
 	// Root is the node's root: "/" unless the plugin sees the node's files elsewhere.
@@ -66,8 +66,8 @@ func (m Modprobe) command(ctx context.Context, module string) (*exec.Cmd, error)
 	cmd := exec.CommandContext(ctx, program, "--", module)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	cmd.Dir = "/" // in the new root: the old working directory would lead out of it
-	// The environment that the kernel gives it. Ours is the container's, and MODPROBE_OPTIONS must not come from
-	// there.
+	// This is the environment that the kernel gives to modprobe. The plugin's own environment is the container's, and
+	// MODPROBE_OPTIONS must not come from there.
 	cmd.Env = []string{"HOME=/", "TERM=linux", "PATH=/sbin:/usr/sbin:/bin:/usr/bin"}
 	return cmd, nil
 }
@@ -87,8 +87,8 @@ func (m Modprobe) nodeRoot() string {
 }
 
 // kernelsModprobe returns the path, below root, of the program by which the kernel itself loads modules (sysctl
-// kernel.modprobe). Not every distribution has it in /sbin, and an administrator who empties the setting does not want
-// modules to be loaded automatically.
+// kernel.modprobe). Not every distribution has modprobe in /sbin. If an administrator has emptied the setting, modules
+// are not to be loaded automatically, and kernelsModprobe returns an error.
 func kernelsModprobe(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/modprobe"))
 	if err != nil {

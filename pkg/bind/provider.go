@@ -11,57 +11,60 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Provider sets values of one kind for functions: each value has a name and a text, as in [plan.Setting]. A provider knows one
-// vendor's way. When a value is set, what follows from an error, journal and ledger are the same for all. Its methods are called with
-// the function's locks held.
+// Provider sets values of one kind for functions. Each value has a name and a text, as in [plan.Setting]. A provider
+// knows only how one vendor's values are read and set. When a value is set, what follows from an error, and how values
+// are recorded, is the same for all providers. Its methods are called with the function's locks held.
 type Provider interface {
-	// Resolve completes a setting before the first effect: Found, and Want in the words of Read. It writes nothing.
+	// Resolve completes a setting before the first effect: it sets Found, and puts Want into the words of Read. It
+	// writes nothing to the node.
 	Resolve(ctx context.Context, fn *plan.Function, s *plan.Setting) error
 	// Read returns the value that is in force.
 	Read(ctx context.Context, fn *plan.Function, name string) (string, error)
 	// Set has the kernel, or another program, put the value in force. The caller reads it back.
 	Set(ctx context.Context, fn *plan.Function, name, value string) error
-	// Accepts reports whether a value that Read returned right after Set is what the device makes of the wanted one: it may round.
+	// Accepts reports whether now, which Read returned right after Set, is what the device makes of the wanted value:
+	// the device may round.
 	Accepts(name, want, now string) bool
 }
 
 // Stopper is a Provider that can end what a function executes, before the reset after a tenant.
 type Stopper interface {
-	// Stop ends what the function executes. The reset allows it to execute again.
+	// Stop ends what the function executes. The reset that follows allows the function to execute again.
 	Stop(ctx context.Context, fn *plan.Function) error
 }
 
-// Alone is a Provider that sets the values of the VFs of one PF one at a time, because what one can have depends on the others.
+// Alone is a Provider that must set the values of a PF's VFs one at a time, because the values that one VF can have
+// depend on the other VFs.
 type Alone interface {
-	// SetsAlone has no effect.
+	// SetsAlone only marks the type. It does nothing.
 	SetsAlone()
 }
 
-// LossNamer is a Provider of values that another program may end while a claim has them.
+// LossNamer is a Provider whose values another program may end while a claim has them.
 type LossNamer interface {
-	// Lost returns an error that says that a device lost such a value, with the code that conditions and Events show. device is its name
-	// in ResourceSlices.
+	// Lost returns an error for a device that lost such a value, with the code that conditions and Events show. device
+	// is the device's name in ResourceSlices. err says what was lost.
 	Lost(device string, err error) error
 }
 
 // UnsettableError says that a provider can't set a value of a function: a claim that needs the value is refused.
 type UnsettableError struct {
 	Text, Fix string
-	// Reason is that of the refusal; empty for [rule.UnsupportedSetting].
+	// Reason is the code of the refusal; empty for [rule.UnsupportedSetting].
 	Reason rule.Code
 }
 
 func (e *UnsettableError) Error() string { return e.Text }
 
-// ResetFirstError says that a value may come into force after a reset of the claim's functions, and not before.
+// ResetFirstError says that a value could not be put in force, but may be after a reset of the claim's functions.
 type ResetFirstError struct{ Err error }
 
 func (e *ResetFirstError) Error() string { return e.Err.Error() }
 
 func (e *ResetFirstError) Unwrap() error { return e.Err }
 
-// NotActivatedError says that an activation of a device can't be made, and that the next claim that gets the device fails alike; or that a
-// prepared claim's activation is not in force any more.
+// NotActivatedError says that an activation of a device can't be made and would also fail for the next claim that gets
+// the device, or that a prepared claim's activation is no longer in force.
 type NotActivatedError struct {
 	// Device is the device's name in ResourceSlices.
 	Device string
@@ -77,10 +80,12 @@ func (e *NotActivatedError) Unwrap() error { return e.Err }
 // Code is that of conditions, Events and taints.
 func (e *NotActivatedError) Code() rule.Code { return cmp.Or(e.Reason, rule.NotPrepared) }
 
-// AwayError says that what puts a value in force can't do so now, and changes nothing before it can: the call may be repeated.
+// AwayError says that the program that puts a value in force can't do so now. The program changes nothing until it can,
+// so the call may be repeated.
 type AwayError struct {
 	Err error
-	// Last is the value that was in force when it could be read last; empty if that is unknown, and after an attempt to change it.
+	// Last is the value that was in force when the value was last read. It is empty if that is unknown, and after an
+	// attempt to change the value.
 	Last string
 	// Reason is the provider's code for it.
 	Reason rule.Code
@@ -93,7 +98,7 @@ func (e *AwayError) Unwrap() error { return e.Err }
 // Code is that of conditions and Events.
 func (e *AwayError) Code() rule.Code { return cmp.Or(e.Reason, rule.NotPrepared) }
 
-// Providers returns the providers of a node by name. m asks its Fabric Manager.
+// Providers returns the providers of a node by name. m answers for the node's Fabric Manager.
 func Providers(fs *sysfs.FS, kernel *control.Control, m fabric.Manager) map[string]Provider {
 	return map[string]Provider{
 		plan.ProviderXe:     &Xe{fs: fs, kernel: kernel},

@@ -15,7 +15,7 @@ import (
 // registers differ from the baseline.
 type NotCleanError struct {
 	Reset isolation.Reset
-	// Why is a phrase; Err is the cause if there is one.
+	// Why is the reason as a phrase. Err is the cause; nil if there is none.
 	Why string
 	Err error
 }
@@ -26,8 +26,8 @@ func (e *NotCleanError) Error() string {
 
 func (e *NotCleanError) Unwrap() error { return e.Err }
 
-// UnfinishedError says that a reset has no result yet: it is still in the kernel, or could not begin. It says nothing
-// about the device; the caller asks again.
+// UnfinishedError says that a reset has no usable result yet: it is still in the kernel, it could not begin, or its
+// functions could be used while it ran. It says nothing about the device, and the caller tries again.
 type UnfinishedError struct {
 	Reset isolation.Reset
 	Err   error
@@ -39,20 +39,21 @@ func (e *UnfinishedError) Error() string {
 
 func (e *UnfinishedError) Unwrap() error { return e.Err }
 
-// InKernel reports whether a reset, or another operation that keeps it from beginning, is in the kernel: until that has
-// ended, no driver can bind or release the function.
+// InKernel reports whether the reset is in the kernel, or another operation that keeps the reset from beginning. Until
+// that operation ends, no driver can bind or release the function.
 func (e *UnfinishedError) InKernel() bool {
 	_, stuck := errors.AsType[*control.StuckError](e.Err)
 	return stuck || errors.Is(e.Err, sysfs.ErrLocked)
 }
 
-// Reset resets the functions of r.Set and compares each with its baseline fingerprint. The proof is valid if the error
-// is nil. A [NotCleanError] comes with a proof of what was read. An [UnfinishedError] is not evidence against the
-// device. Reset may be repeated: if a call for the same tenancy was interrupted, the next one takes the result of that
-// reset, and its proof has no fingerprints from before the reset. The tenancy names whose traces are removed.
+// Reset resets the functions of r.Set and compares each with its baseline fingerprint. The proof is valid only if the
+// error is nil. With a [NotCleanError], the proof contains what was read. An [UnfinishedError] is no evidence against
+// the device. tenancy names the tenancy whose traces are removed. Reset may be repeated: if a call for the same tenancy
+// was interrupted, the next call takes the result of that reset, and its proof has no fingerprints from before the
+// reset.
 //
-// No function may be on a host driver ([HostDriverError]). Nobody else can open one through VFIO from before the reset
-// until after its proof. If somebody has one open, the reset does not begin.
+// No function may be on a host driver ([HostDriverError]). From before the reset until after its proof, no other
+// process can open the functions through VFIO. If a process has one open, the reset does not begin.
 func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isolation.Fingerprint, tenancy string) (isolation.Proof, error) {
 	proof := isolation.Proof{Reset: r}
 	if ctx.Err() != nil {
@@ -67,11 +68,11 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 		return proof, verdict(r, err)
 	}
 	if tenancy != "" {
-		tenancy = fmt.Sprint(tenancy, x.places) // another function's reset is not this one's
+		tenancy = fmt.Sprint(tenancy, x.places) // the reset of another function at the same address must not count
 	}
 	run, err := e.reset(ctx, r, x, tenancy)
 	if proof.Milliseconds = run.Took.Milliseconds(); run.Joined {
-		proof.Before = nil // the reset began before they were read
+		proof.Before = nil // the reset began before the fingerprints were read
 	}
 	if err == nil && run.Joined && !x.kept {
 		return proof, &UnfinishedError{Reset: r, Err: errors.New("its functions could be used while it ran, so it is repeated")}
@@ -88,8 +89,8 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 	return proof, nil
 }
 
-// verdict returns what an error says about the device: nothing if the kernel has not answered, or did not begin because
-// another process or driver has the device.
+// verdict returns what an error says about the device. The error says nothing about it if the kernel has not answered,
+// or if the reset did not begin because another process or a host driver has the device.
 func verdict(r isolation.Reset, err error) error {
 	unfinished := &UnfinishedError{Reset: r, Err: err}
 	_, onHost := errors.AsType[*HostDriverError](err)
@@ -134,7 +135,8 @@ func Fingerprint(fs *sysfs.FS, a pci.Address) (isolation.Fingerprint, error) {
 	return isolation.NewFingerprint(a, config)
 }
 
-// compare compares each fingerprint with the baseline of its function. A function without a baseline proves nothing.
+// compare returns why a fingerprint differs from the baseline of its function; empty if none differs. A function
+// without a baseline counts as different, because nothing can be proven for it.
 func compare(after, baseline []isolation.Fingerprint) string {
 	for _, fp := range after {
 		base, ok := find(baseline, fp.Address)

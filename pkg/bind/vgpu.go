@@ -10,7 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// VGPU sets the vGPU type of VFs on NVIDIA's driver: putting a type's number in force makes a vGPU, and 0 frees it.
+// VGPU sets the vGPU type of VFs on NVIDIA's driver. To put a type's number in force makes a vGPU, and to put 0 in
+// force frees it.
 type VGPU struct{ door vgpuDoor }
 
 // noType is the value of a VF that has no vGPU.
@@ -47,11 +48,11 @@ func (v *VGPU) Read(_ context.Context, fn *plan.Function, _ string) (string, err
 	return v.door.current(fn.Address)
 }
 
-// SetsAlone implements [Alone]: what a VF can be depends on the other VFs of its GPU.
+// SetsAlone implements [Alone]: the types that a VF can have depend on the other VFs of its GPU.
 func (*VGPU) SetsAlone() {}
 
-// Set implements [Provider]. The list of types may have shrunk since Resolve, so it is read right before. A type that is not creatable is
-// an error of the write, and the value stays 0.
+// Set implements [Provider]. It reads the list of types again, because the list may have shrunk since Resolve. If a
+// type is not creatable any more, the driver refuses the write and the value stays 0.
 func (v *VGPU) Set(ctx context.Context, fn *plan.Function, _, value string) error {
 	if value == noType {
 		return notEnded(v.door.assign(ctx, fn.Address, value), fn)
@@ -69,7 +70,7 @@ func (v *VGPU) Set(ctx context.Context, fn *plan.Function, _, value string) erro
 	return v.door.assign(ctx, fn.Address, value)
 }
 
-// notEnded adds to the error of a vGPU that does not end what may be the reason, and what helps.
+// notEnded adds the likely reason and a remedy to the error of a vGPU that does not end.
 func notEnded(err error, fn *plan.Function) error {
 	if err == nil {
 		return nil
@@ -116,7 +117,7 @@ func isTypeID(s string) bool {
 	return err == nil && n != 0
 }
 
-// id returns the number of a type, whose name may lack the vendor.
+// id returns the number of the type with a name. The name may lack the vendor, "NVIDIA".
 func (t vgpuTypes) id(name string) (string, bool) {
 	bare := func(s string) string { return strings.TrimPrefix(s, "NVIDIA ") }
 	for _, one := range t {

@@ -12,17 +12,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// vgpuDoor is how vGPU types are read and put in force. It is sysfs today; kernels to come may have fwctl in its place.
+// vgpuDoor reads vGPU types and puts them in force. Today it uses sysfs. Future kernels may offer fwctl instead.
 type vgpuDoor interface {
 	// current returns the number of the type of the VF's vGPU, [noType] without one.
 	current(vf pci.Address) (string, error)
-	// creatable returns the types that the VF can be now. They become fewer with each vGPU of the GPU.
+	// creatable returns the types that the VF can have now. Each vGPU on the GPU makes the list shorter.
 	creatable(vf pci.Address) (vgpuTypes, error)
-	// assign makes the VF a vGPU of the type with the number, or ends that with [noType].
+	// assign makes the VF a vGPU of the type with the number. With [noType], it ends the VF's vGPU.
 	assign(ctx context.Context, vf pci.Address, id string) error
 }
 
-// sysfsVGPU is the VF's directory nvidia in sysfs. It belongs to NVIDIA's driver, and no document of the kernel describes it.
+// sysfsVGPU uses the directory nvidia of a VF in sysfs. The directory belongs to NVIDIA's driver, and no document of
+// the kernel describes it.
 type sysfsVGPU struct {
 	fs     *sysfs.FS
 	kernel *control.Control

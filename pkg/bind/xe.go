@@ -16,15 +16,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/control"
 )
 
-// Xe sets how Intel's driver xe shares a GPU among its VFs (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov). The values end
-// with the VFs.
+// Xe sets how Intel's driver xe shares a GPU among its VFs (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov). The
+// values last as long as the VFs.
 type Xe struct {
 	fs     *sysfs.FS
 	kernel *control.Control
 }
 
-// admin returns the directory of what the PF has for a VF, after a check that the PF's VF of that index is this one. The PF counts its
-// VFs from 1 there.
+// admin returns the directory in which the PF has the values of a VF. It first checks that the PF's VF with that index
+// is still this one. In these directories, the PF counts its VFs from 1.
 func (x *Xe) admin(fn *plan.Function) (string, error) {
 	if fn.PF == nil {
 		return "", fmt.Errorf("%s is no VF", fn.Address)
@@ -83,7 +83,8 @@ func (x *Xe) Read(_ context.Context, fn *plan.Function, name string) (string, er
 	return text, nil
 }
 
-// missingProfile says that the kernel does not have a value. The bounds of time are set also if the node config does not name them.
+// missingProfile returns the refusal for a value that the kernel does not have. The bounds of time are needed even if
+// the node config does not name them.
 func missingProfile(name string) error {
 	text := "driver xe has no " + name + " for this VF: this kernel, or this GPU, does not have it"
 	switch name {
@@ -116,7 +117,7 @@ func (x *Xe) Set(ctx context.Context, fn *plan.Function, name, value string) err
 	return x.kernel.Write(ctx, control.XeValue(fn.Address, dir, name, value))
 }
 
-// Stop implements [Stopper], where the kernel has the file. The next FLR of the VF ends the stop.
+// Stop implements [Stopper]. It does nothing if the kernel lacks the file. The next FLR of the VF ends the stop.
 func (x *Xe) Stop(ctx context.Context, fn *plan.Function) error {
 	dir, err := x.admin(fn)
 	if err != nil {
@@ -128,8 +129,8 @@ func (x *Xe) Stop(ctx context.Context, fn *plan.Function) error {
 	return x.kernel.Write(ctx, control.XeStop(fn.Address, dir))
 }
 
-// Accepts implements [Provider]. The firmware rounds times and memory: the kernel does not say how, so a value that differs by
-// up to an eighth is accepted, and "no limit" for itself only.
+// Accepts implements [Provider]. The firmware rounds times and memory, and the kernel does not say how. So a value that
+// differs by up to an eighth is accepted. 0, "no limit", is accepted only for 0.
 func (x *Xe) Accepts(name, want, now string) bool {
 	if name == plan.XePriority || want == now {
 		return want == now
