@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entries makes the entries of a directory durable, which a rename alone does not (fsync(2)). Claims that wait at the
-// same time share an fsync.
+// entries makes the entries of a directory durable. A rename alone does not do that (fsync(2)). Claims that wait at the
+// same time share one fsync.
 type entries struct {
 	dir   string
 	fsync func(dir string) error
@@ -29,7 +29,7 @@ func newEntries(dir string) *entries {
 	return &entries{dir: dir, fsync: syncDir, turn: make(chan struct{}, 1)}
 }
 
-// sync returns when all changes of entries before the call are durable.
+// sync returns when all changes of the directory's entries that were made before the call are durable.
 func (e *entries) sync() error {
 	r, leads := e.join()
 	if !leads {
@@ -56,7 +56,7 @@ func (e *entries) join() (r *round, leads bool) {
 	return e.next, leads
 }
 
-// close ends the round for new callers: a later change needs another one.
+// close closes the round for new callers, because a change that is made later needs another round.
 func (e *entries) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

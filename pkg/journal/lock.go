@@ -15,12 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks are named locks shared by all processes that use one directory: flock on a file per name. The kernel drops
-// them when the process dies. Two plugin instances of a rolling update coordinate by them.
+// Locks are named locks that all processes share that use one directory. Each lock is an flock on a file of its own.
+// The kernel releases the locks of a process that dies. During a rolling update, two instances of the plugin coordinate
+// by them.
 //
-// A waiter polls: when this process releases a lock, and after growing pauses, because other processes don't signal a
-// release. flock itself can't be interrupted: a waiter that blocks in it would keep a thread and a descriptor after its
-// caller has given up. Locks of open file descriptions (fcntl) have the same limit, and older instances don't see them.
+// A waiter tries again when this process releases a lock, and after growing pauses, because other processes don't
+// signal a release. A blocking flock is not used, because it can't be interrupted: such a waiter would keep a thread
+// and a descriptor after its caller has given up. Locks of open file descriptions (fcntl) have the same limit, and
+// older instances of the plugin don't see them.
 type Locks struct {
 	dir  string
 	kept *keptFiles
@@ -40,23 +42,24 @@ func NewLocks(dir string) (*Locks, error) {
 	return l, nil
 }
 
-// Lock names a lock. Several callers can have it at once if all share it.
+// Lock names a lock. Several callers can have the lock at once if all of them share it.
 type Lock struct {
 	Name   string
 	Shared bool
-	// Transient removes the lock's file when the lock is released: for names that don't come back, such as those of
-	// claims. A transient lock is never shared.
+	// Transient removes the lock's file when the lock is released. It is for names that are not used again, such as
+	// those of claims. A transient lock is never shared.
 	Transient bool
-	// Kept keeps the lock's file open when the lock is released: for names that are locked again and again. A kept lock
-	// is never transient.
+	// Kept keeps the lock's file open when the lock is released. It is for names that are locked again and again. A
+	// kept lock is never transient.
 	Kept bool
 }
 
-// Acquire takes all the locks, in a fixed order, and returns the function that releases them, which may be called more
-// than once. A name that occurs twice is locked once, shared only if both are. A caller that waits for an exclusive
-// lock gets it before callers that ask to share it later, unless it waits longer than 40 seconds. So a caller must not
-// share a lock that it shares already. If ctx ends first, Acquire takes no lock, and returns an error that wraps the
-// cause.
+// Acquire takes all the locks, in a fixed order. It returns the function that releases them, which may be called more
+// than once. A name that occurs twice is locked once, and shared only if both are. If ctx ends first, Acquire takes no
+// lock, and returns an error that wraps the cause.
+//
+// A caller that waits for an exclusive lock gets it before callers that ask to share it later, unless it waits longer
+// than 40 seconds. So a caller must not share a lock that it shares already.
 func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err error) {
 	var held []heldLock
 	release = sync.OnceFunc(func() {
@@ -65,7 +68,7 @@ func (l *Locks) Acquire(ctx context.Context, locks ...Lock) (release func(), err
 		}
 		l.wakeWaiters()
 	})
-	// In one order, so that no two calls wait for each other.
+	// All calls take locks in the same order, so that no two calls wait for each other.
 	for _, lock := range ordered(locks) {
 		h, err := l.take(ctx, lock)
 		if err != nil {
@@ -115,7 +118,8 @@ func (l *Locks) take(ctx context.Context, lock Lock) (heldLock, error) {
 	}
 }
 
-// tryInTurn is try for a caller that waits until it has the lock.
+// tryInTurn tries to take a lock for a caller that waits for it. A caller that wants to share the lock lets a caller
+// that waits for it exclusively go first.
 func (l *Locks) tryInTurn(lock Lock, own *turn) (heldLock, error) {
 	if lock.Shared {
 		awaited, err := l.isAwaited(lock.Name)
@@ -151,7 +155,8 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 		how = unix.LOCK_SH
 	}
 	err = unix.Flock(f.fd, how|unix.LOCK_NB)
-	// A lock on a file without a name excludes nobody: the next caller creates and locks another file.
+	// If the file was removed meanwhile, a lock on it excludes nobody: the next caller creates another file and locks
+	// that.
 	if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !f.isNamed() {
 		f.close()
 		return heldLock{}, errTaken
@@ -163,7 +168,8 @@ func (l *Locks) try(lock Lock) (heldLock, error) {
 	return heldLock{lock: lock, file: f}, nil
 }
 
-// open returns the file of a lock: the one that was kept open, unless another caller has it now.
+// open returns the file of a lock. It takes the file that was kept open, or opens it if none is kept or another caller
+// has the kept one.
 func (l *Locks) open(lock Lock) (*lockFile, error) {
 	if f := l.kept.take(lock.Name); f != nil {
 		return f, nil
@@ -203,8 +209,8 @@ type heldLock struct {
 	file *lockFile
 }
 
-// release releases the lock. It removes the file while the lock is still held, so that only the lock's owner removes
-// it.
+// release releases the lock. It removes the file of a transient lock while the lock is still held, so that only the
+// lock's owner removes the file.
 func (l *Locks) release(h heldLock) {
 	if h.lock.Transient && !h.lock.Shared {
 		_ = unix.Unlink(h.file.path) // Sweep removes a file that stays
@@ -215,8 +221,8 @@ func (l *Locks) release(h heldLock) {
 	h.file.close() // the kernel drops the lock with the descriptor
 }
 
-// Sweep removes the files of free locks whose names begin with the prefix: killed processes and old versions leave them.
-// Only names that are locked as Transient may be swept.
+// Sweep removes the files of free locks whose names begin with the prefix. Killed processes and old versions leave such
+// files. The prefix must match only names that are locked as Transient.
 func (l *Locks) Sweep(prefix string) error {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {

@@ -42,7 +42,7 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// maxKept is how many files stay open: a node may have thousands of groups.
+// maxKept is how many files stay open. It is limited because a node may have thousands of groups.
 const maxKept = 64
 
 // keptFiles are the files of free locks that stay open, one for each name.
@@ -60,7 +60,8 @@ func (k *keptFiles) take(name string) *lockFile {
 	return f
 }
 
-// put keeps the file of a lock that was released; false if it need not be kept.
+// put keeps the file of a released lock. It returns false if the file is not kept, because the name has one already or
+// there are too many.
 func (k *keptFiles) put(name string, f *lockFile) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,7 +72,7 @@ func (k *keptFiles) put(name string, f *lockFile) bool {
 	return true
 }
 
-// closeAll closes the files when nobody has the locks any more.
+// closeAll closes the files after nobody uses the Locks any more.
 func (k *keptFiles) closeAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package journal keeps the state that must survive a crash: one file per claim, written before the first change to the
-// node and removed after the last.
+// Package journal keeps the state that must survive a crash. Each claim has one file, which is written before the first
+// change to the node and removed after the last.
 //
 // A record is a JSON file <id>.json with a version and a checksum, replaced
 // atomically (write to a temporary file, fsync, rename, fsync of the
@@ -48,9 +48,10 @@ type Kind string
 const (
 	// Claim is the record of a ResourceClaim.
 	Claim Kind = "claim"
-	// Bound is the record of a function bound at start-up by policy "bound".
+	// Bound is the record of functions that are bound without a claim: at start by policy "bound", or to keep a device
+	// warm.
 	Bound Kind = "standing"
-	// Orphan is the record of a function that had none, while it returns to its driver.
+	// Orphan is the record of a function that had no record, while the function returns to its driver.
 	Orphan Kind = "orphan"
 )
 
@@ -67,18 +68,19 @@ func (r *Record) IsOrphan() bool { return r.Kind == Orphan }
 type Record struct {
 	Kind  Kind  `json:"kind"`
 	State State `json:"state"`
-	// BootID is the boot in which the record was begun. In another boot, its group numbers, bindings and device nodes
-	// mean nothing.
+	// BootID is the boot in which the record was begun. In another boot, the record's group numbers, bindings and
+	// device nodes mean nothing.
 	BootID string `json:"bootID"`
 	// Plan holds the claim, the devices, and each function's original binding.
 	Plan plan.Plan `json:"plan"`
-	// Baseline are the fingerprints of the functions at the hand-over, against which the reset is proven. In state
-	// preparing they are from before the resets of Prepare, and show that these resets have begun.
+	// Baseline are the fingerprints of the functions at the hand-over, against which the next reset is proven. In state
+	// preparing, they are the fingerprints from before the resets of Prepare, and show that these resets have begun.
 	Baseline []isolation.Fingerprint `json:"baseline,omitempty"`
 	// Sandbox is the last sandbox that got the functions; nil before the first. The functions are not clean for another
 	// sandbox until it is nil again.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
-	// Proofs are the resets that are done, of Unprepare, or of the hand-over to the current sandbox.
+	// Proofs are the proofs of the last resets: those of Prepare, of the hand-over to the current sandbox, or of
+	// Unprepare.
 	Proofs []isolation.Proof `json:"proofs,omitempty"`
 	// Reason is the reason why the record is quarantined, or why the last attempt did not finish.
 	Reason string `json:"reason,omitempty"`
@@ -104,12 +106,13 @@ type Sandbox struct {
 	// VMM is the process that the runtime names for the sandbox: the monitor of a VM. It is zero while unknown.
 	VMM Process `json:"vmm,omitzero"`
 	// Shim is the runtime's process that requested the functions and starts the VM with them. It is zero if no process
-	// requested them: the sandbox's ID finds its shim then.
+	// requested them. Then the shim is found by the sandbox's ID.
 	Shim Process `json:"shim,omitzero"`
 	// NetNS is the path of the pod's network namespace on the node, if the runtime has named it. Physical endpoints
 	// move there.
 	NetNS string `json:"netns,omitempty"`
-	// Since is when the sandbox got the functions, RFC 3339 in UTC. It is for people: the clock may have changed since.
+	// Since is when the sandbox got the functions, RFC 3339 in UTC. It is only for people, because the clock may have
+	// been set since.
 	Since string `json:"since"`
 	// Ticks is the same time in clock ticks since the record's boot, see [Ticks].
 	Ticks uint64 `json:"ticks,omitempty"`
@@ -122,9 +125,9 @@ type Process struct {
 	StartTime uint64 `json:"startTime"`
 }
 
-// Holdings returns the record that holds each function, by address. It counts the records of the snapshot's boot and the
-// quarantined records of any boot. If several hold a function, a claim's record has precedence over a record of policy
-// "bound".
+// Holdings returns the record that holds each function, by address. Records of the snapshot's boot count, and
+// quarantined records of any boot. If several records hold a function, a claim's record has precedence over a record of
+// policy "bound".
 func Holdings(records []*Record, snap *device.Snapshot) map[pci.Address]plan.Owner {
 	held := map[pci.Address]plan.Owner{}
 	for _, rec := range records {
@@ -155,9 +158,9 @@ func (r *Record) Held(snap *device.Snapshot) []pci.Address {
 	return addrs
 }
 
-// holds returns the address, in a snapshot, of the function that a record holds as fn. A function that was removed and
-// found again is also held until the record ends, because it is the same hardware. Other hardware at the address is
-// not.
+// holds returns the address, in a snapshot, of the function that a record holds as fn, and whether the record holds it.
+// A function that was removed and found again is held until the record ends, because it is the same hardware. Other
+// hardware at the address is not held.
 func holds(fn *plan.Function, snap *device.Snapshot) (pci.Address, bool) {
 	if _, ok := fn.In(snap); ok || fn.Identity == (device.Identity{}) {
 		return fn.Address, true
@@ -169,9 +172,9 @@ func holds(fn *plan.Function, snap *device.Snapshot) (pci.Address, bool) {
 	return fn.Address, !taken || fn.Identity.Match(snap.Identify(f)) != device.Differs
 }
 
-// Ahead returns the phases that end the record's claim on the node, from the record's state. A boot ID other than the
-// record's means that the node was restarted since. Package prepare executes these phases, also after a crash; a dry
-// run prints them.
+// Ahead returns the phases that end the record's claim on the node, from the record's state on. If bootID is not the
+// record's boot, the node was restarted since. Package prepare executes these phases, also after a crash. A dry run
+// prints them.
 func (r *Record) Ahead(bootID string) []plan.Phase {
 	switch {
 	case r.State == Quarantined:

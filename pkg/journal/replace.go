@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace writes a file as a whole, with its content on disk. After a crash there is the former file or this one, and
-// maybe a temporary one. The new name is durable after the directory is synced.
+// replace writes a file as a whole, and waits until its content is on disk. After a crash, the file has its former
+// content or the new one, and a temporary file may be left. The new content is certain to survive a power failure only
+// after the directory is synced.
 //
-// renameio.WriteFile would also stat the former file for its permissions, which are always 0600. A claim writes its record
-// four times.
+// renameio.WriteFile is not used, because it would also stat the former file for its permissions, which are always
+// 0600, and a claim writes its record four times.
 func replace(path string, data []byte) (err error) {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)))
 	if err != nil {
@@ -32,7 +33,7 @@ func replace(path string, data []byte) (err error) {
 	return nil
 }
 
-// version distinguishes a file from others that have its name before or after it.
+// version distinguishes a file from other files that have its name at other times.
 type version struct {
 	device, inode uint64
 	size          int64
@@ -50,9 +51,9 @@ func (v version) isAt(path string) bool {
 	return err == nil && fileVersion(&st) == v
 }
 
-// content reads a file that is only ever replaced as a whole, and returns the version that it read: the name may lead
-// to another file a moment later. The os package would also register the file with the poller, which doubles the number
-// of system calls.
+// content reads a file that is only ever replaced as a whole. It also returns the version of the file that it read,
+// because the name may lead to another file a moment later. Package os is not used: it would also register the file
+// with the poller, which doubles the number of system calls.
 func content(path string) (data []byte, read version, err error) {
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
@@ -71,8 +72,8 @@ func content(path string) (data []byte, read version, err error) {
 	return data[:n], fileVersion(&st), nil
 }
 
-// MakeDir creates a directory (mode 0700) and its missing parents durably. It may be repeated, also after a crash: the
-// entry of an existing directory may not be on disk yet.
+// MakeDir creates a directory (mode 0700) and its missing parents durably. It may be repeated, even after a crash, when
+// the entry of an existing directory may not be on disk yet.
 func MakeDir(dir string) error {
 	dir = filepath.Clean(dir)
 	parent := filepath.Dir(dir)

@@ -12,11 +12,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Reserve reserves space on the disk of the journal or the ledger for claims that end: a file in the directory that has
-// the blocks. While it can't be filled, no new claim begins. If the disk is full, it is freed for the end of a claim.
+// Reserve reserves space on the disk of the journal or the ledger for claims that end. The space is held by a file in
+// the directory. While the file can't be created, no new claim begins. If the disk is full, the file is removed so that
+// claims can end.
 type Reserve struct {
 	Dir string
-	// Disks are the machine's; nil asks the kernel.
+	// Disks are the disks to ask; nil asks the kernel.
 	Disks Disks
 }
 
@@ -51,7 +52,7 @@ func (kernelDisks) Number(dir string) (uint64, error) {
 const (
 	// reserveBytes are enough for the records and events of hundreds of claims that end.
 	reserveBytes = 16 << 20
-	// lowBytes must be free in addition for a claim to begin. With less, the reserve is freed.
+	// lowBytes must be free besides the reserve for a claim to begin. If fewer bytes are free, the reserve is removed.
 	lowBytes    = 4 << 20
 	reserveName = "reserve"
 )
@@ -95,7 +96,7 @@ func (r Reserve) Fill() error {
 	return nil
 }
 
-// allocate creates the file with all its blocks, or nothing.
+// allocate creates the file with all its blocks. If that fails, it leaves no file.
 func (r Reserve) allocate() error {
 	if info, err := os.Stat(r.path()); err == nil && info.Size() == reserveBytes {
 		return nil
@@ -135,8 +136,8 @@ func (r Reserve) free() (int64, error) {
 	return r.Disks.Free(r.Dir)
 }
 
-// Reserves reserve space on the disks of several directories: a [Reserve] on each disk, in the first of its
-// directories. A directory that does not exist yet has none. The code that fails to create it reports that.
+// Reserves reserve space on the disks of several directories. Each disk has one [Reserve], in the first of its
+// directories. A directory that does not exist yet has none; the code that can't create the directory reports that.
 type Reserves struct {
 	Dirs []string
 	// On are the disks that the directories are on; nil asks the kernel.
@@ -165,8 +166,8 @@ type Space struct {
 	Err  error
 }
 
-// Space measures the disks of the directories, with one directory for each disk. It leaves out a disk that can't be found: claims are
-// refused with that reason.
+// Space returns the free space of each disk, by the first of its directories. It leaves out a disk that can't be found,
+// because claims are refused for that reason already.
 func (r Reserves) Space() []Space {
 	dirs, _ := r.Disks()
 	all := make([]Space, len(dirs))

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Store is the directory of records. Its methods may be called from several goroutines and several processes. The
-// caller must hold the claim's lock to change its record.
+// Store is the directory of records. Its methods may be called concurrently, by several processes. To change a record,
+// the caller must hold the claim's lock.
 type Store struct {
 	dir     string
 	entries *entries
@@ -31,7 +31,8 @@ type cached struct {
 	data   []byte
 	record *Record
 	err    error
-	// file is the version that has the data; zero if a look at the file does not tell, because it is young.
+	// file is the version of the file that has the data. It is zero if the file was too young for its version to
+	// identify it; see settled.
 	file version
 }
 
@@ -69,8 +70,8 @@ func Damaged(errs []error) string {
 	return errs[0].Error()
 }
 
-// Open returns the store in dir, and creates the directory durably if it is missing (mode 0700): a power failure must
-// not remove it with its marks.
+// Open returns the store in dir. If the directory is missing, Open creates it durably (mode 0700), because a power
+// failure must not remove it together with its marks.
 func Open(dir string) (*Store, error) {
 	if err := MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -78,16 +79,16 @@ func Open(dir string) (*Store, error) {
 	return newStore(dir), nil
 }
 
-// OpenReadOnly returns the store in dir without creating it. Readers find a missing directory empty.
+// OpenReadOnly returns the store in dir without creating the directory. To readers, a missing directory is empty.
 func OpenReadOnly(dir string) *Store { return newStore(dir) }
 
 func newStore(dir string) *Store {
 	return &Store{dir: dir, entries: newEntries(dir), cache: map[string]cached{}}
 }
 
-// Save writes the record durably: when it returns nil, the record survives a power failure. After an error, the former
-// record is in place, or this one if only the sync of the directory failed; a power failure may bring the former one
-// back.
+// Save writes the record durably: when it returns nil, the record survives a power failure. If it returns an error, the
+// former record is in place, or the new one if only the sync of the directory failed. In the latter case, a power
+// failure may bring the former record back.
 func (s *Store) Save(r *Record) error {
 	if err := s.Replace(r); err != nil {
 		return err
@@ -95,8 +96,8 @@ func (s *Store) Save(r *Record) error {
 	return s.entries.sync()
 }
 
-// Replace is Save of a record whose former state is durable and may come back: after a power failure there is the
-// former record or this one, both complete. It saves the sync of the directory.
+// Replace is Save without the sync of the directory, for a record whose former state is durable and may come back.
+// After a power failure, the file has the former record or this one, both complete.
 func (s *Store) Replace(r *Record) error {
 	path, err := s.path(r.ID())
 	if err != nil {
@@ -125,7 +126,8 @@ func (s *Store) Delete(id string) error {
 	if err := s.sweep(id); err != nil {
 		return err
 	}
-	// Also for a record that was missing: an earlier Delete may have been cut off before its sync.
+	// The directory is synced even if the record was missing, because an earlier Delete may have been interrupted
+	// before its sync.
 	return s.entries.sync()
 }
 
@@ -176,8 +178,8 @@ func (s *Store) List() ([]*Record, []error) {
 	return records, errs
 }
 
-// Leftovers returns the IDs of records for which a crash left temporary files of a write. [Store.Delete] removes the
-// files while the caller holds the claim's lock, because another instance may be writing.
+// Leftovers returns the IDs of records for which a crash left temporary files of a write. Remove the files by
+// [Store.Delete], with the claim's lock held, because another instance of the plugin may be writing.
 func (s *Store) Leftovers() ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(s.dir, ".*.json*"))
 	if err != nil {
@@ -212,8 +214,9 @@ func (s *Store) sweep(id string) error {
 	return errors.Join(errs...)
 }
 
-// read returns the record in path. It reads the file only if it may not be the one seen last, and decodes it only if
-// its content differs: of claims that begin at once, each reads the records of all others.
+// read returns the record in path. It reads the file only if the file may have changed since it was last read, and
+// decodes it only if its content differs. This matters because, if several claims begin at once, each reads the records
+// of all others.
 func (s *Store) read(path string) (*Record, error) {
 	s.mu.Lock()
 	c, ok := s.cache[path]
@@ -242,8 +245,8 @@ func (s *Store) read(path string) (*Record, error) {
 	return c.record, c.err
 }
 
-// settled is the age from which a file is known by its version. A younger one may have a successor with the same size, time and inode
-// number: file systems reuse these numbers, and their times can be as coarse as a second.
+// settled is the age at which a file can be identified by its version. A younger file may have a successor with the
+// same size, time and inode number: file systems reuse inode numbers, and their times can be as coarse as a second.
 const settled = 2 * time.Second
 
 // uncache removes a deleted file from the cache, so that the cache does not grow with each claim.
@@ -270,7 +273,7 @@ func IsRecord(name string) bool {
 	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".")
 }
 
-// DecodeFile is [Decode] of a file in the journal's directory. The file must be named after its record;
+// DecodeFile decodes a file in the journal's directory, as [Decode] does. The file must be named after its record;
 // otherwise the error matches [ErrDamaged].
 func DecodeFile(name string, data []byte) (*Record, error) {
 	r, err := Decode(data)

@@ -25,8 +25,8 @@ func TicksIn(d time.Duration) uint64 { return uint64(d / (time.Second / ticksPer
 // TicksFor returns how long a number of clock ticks takes.
 func TicksFor(n uint64) time.Duration { return time.Duration(n) * (time.Second / ticksPerSecond) }
 
-// HasFor reports whether, at a time of this boot, the sandbox has had its functions for at least d; false if that is
-// unknown.
+// HasFor reports whether the sandbox has had its functions for at least d at the time now, in clock ticks of this boot.
+// It returns false if that is unknown.
 func (s *Sandbox) HasFor(d time.Duration, now uint64) bool {
 	since := s.Begin()
 	return since != 0 && now >= since+TicksIn(d)

@@ -7,12 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Callers that share a lock can overlap without a gap, for example the claims of one PF's VFs, so that a caller that
-// needs the lock exclusively would never get it. So that caller announces itself by a second lock, the turn, and nobody
-// else begins to share the lock meanwhile. It gets the lock when the present callers have released it.
+// Callers that share a lock, for example the claims of one PF's VFs, can overlap without a gap. A caller that needs the
+// lock exclusively would then never get it. So such a caller announces itself by a second lock, the turn. While it has
+// the turn, no other caller begins to share the lock, and it gets the lock when the present callers have released it.
 
-// longestTurn limits how long a waiter keeps others from sharing a lock. Unprepare shares it for half a minute while it
-// waits for a holder. An owner that hangs in the kernel never releases it, and must not stop the claims that share it.
+// longestTurn limits how long a waiter keeps others from sharing a lock. An Unprepare shares the lock for half a minute
+// while it waits for a holder. An owner that hangs in the kernel never releases the lock, and must not stop the claims
+// that share it.
 const longestTurn = 40 * time.Second
 
 // turn is a waiter's announcement that it wants a lock exclusively. It is not safe for concurrent use.
@@ -30,7 +31,8 @@ func (l *Locks) newTurn(lock Lock) *turn {
 
 const turnSuffix = ".next"
 
-// announce takes the turn unless another waiter has it or it is over. It may be repeated.
+// announce takes the turn, unless another waiter has it or this waiter's turn is over. It ends a turn that lasts too
+// long. It may be repeated.
 func (t *turn) announce() error {
 	switch {
 	case t.held != nil && time.Now().After(t.ends):

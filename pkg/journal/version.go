@@ -9,9 +9,9 @@ import (
 	"fmt"
 )
 
-// Version is the version of the format of records. Raise it for a change that an older plugin must not ignore: that
-// plugin then refuses the record and does not change it ([ErrNewer]). A field that an older plugin may ignore needs no
-// new version.
+// Version is the version of the format of records. Raise it for a change that an older plugin must not ignore: an older
+// plugin then refuses the record and does not change it ([ErrNewer]). A new field that an older plugin may ignore needs
+// no new version.
 const Version = 1
 
 // ErrDamaged is the error for a record whose bytes differ from the written ones.
@@ -47,7 +47,8 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, &env); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	// Before the checksum: a later version may compute it in another way, and "newer" has another fix than "damaged".
+	// The version is checked before the checksum: a later version may compute the checksum in another way, and "newer"
+	// has another fix than "damaged".
 	if env.Version > Version {
 		return nil, fmt.Errorf("%w: it has version %d, this plugin reads version %d", ErrNewer, env.Version, Version)
 	}

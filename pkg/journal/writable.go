@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writable returns a [FileError] if records can't be read and written now: the directory is missing, or its file system
-// is read-only. It writes nothing, so that it may be called often. It does not check the space on the disk: see
+// Writable returns a [FileError] if records can't be read and written now, because the directory is missing or its file
+// system is read-only. It writes nothing, so it may be called often. It does not check the space on the disk: see
 // [Reserves].
 func (s *Store) Writable() error {
 	if err := unix.Access(s.dir, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
