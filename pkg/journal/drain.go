@@ -8,15 +8,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Drain marks a drained function: no new claim gets it, or a function that is assigned with it (its group and
-// companions, a PF's VFs). A claim that has it keeps it. The mark survives reboots, and only the operator removes it.
+// Drain marks a drained function. No new claim gets the function, or a function that is assigned with it: its group,
+// its companions, or a PF's VFs. A claim that has the function keeps it. The mark survives reboots, and only an
+// operator removes it.
 type Drain struct {
 	// Address is the address that the function had; [LocateDrains] finds the present one.
 	Address  pci.Address     `json:"address"`
 	Identity device.Identity `json:"identity,omitzero"`
 	// Reason is the operator's.
 	Reason string `json:"reason"`
-	// Evict is whether pods that have the function are evicted.
+	// Evict says whether pods that have the function are evicted.
 	Evict bool `json:"evict,omitempty"`
 	// By is who requested the drain: "uid 0, alice by sudo".
 	By string `json:"by,omitempty"`
@@ -41,7 +42,7 @@ func (d *Drain) Concerns(rec *Record) bool {
 }
 
 // LocateDrains returns drains with the present addresses of their functions. If a function is not in the snapshot, its
-// drain keeps the former address, with Gone set if another device has it now.
+// drain keeps the former address. If another device has that address now, Gone is set.
 func LocateDrains(drains []Drain, snap *device.Snapshot) []Drain {
 	located := slices.Clone(drains)
 	for i := range located {
@@ -88,13 +89,13 @@ func (Drain) unreadable(a pci.Address, path string) Drain {
 // mark.
 func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
 
-// LiftDrain removes a mark durably, by its identity, or by its address if it has no identity. A missing mark is not an
-// error.
+// LiftDrain removes a mark durably. It finds the mark by its identity, or by its address if it has no identity. A
+// missing mark is not an error.
 func (s *Store) LiftDrain(d Drain) error {
 	_, err := s.marksDrain().lift(d.Address, d.Identity)
 	return err
 }
 
-// Drains returns all marks, by address. An unreadable file still marks its function. After an error, nobody knows which
-// functions are in use.
+// Drains returns all marks, by address. An unreadable file still marks its function. If Drains returns an error, it is
+// unknown which functions are drained.
 func (s *Store) Drains() ([]Drain, error) { return s.marksDrain().all() }

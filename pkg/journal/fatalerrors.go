@@ -7,13 +7,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// FatalErrors is the number of fatal errors of a function that are accounted for: the kernel's count when the function
-// was last proven clean, or when an operator returned it to service. The kernel counts from the boot, or from when it
-// found the function.
+// FatalErrors says how many fatal errors of a function are accounted for: it is the kernel's count at the time when the
+// function was last proven clean or an operator returned it to service. The kernel counts from the boot, or from when
+// it found the function.
 type FatalErrors struct {
 	Address pci.Address `json:"address"`
 	BootID  string      `json:"bootID"`
-	// Inode is the function's; see [device.Identity].
+	// Inode is the inode of the function's directory in sysfs; see [device.Identity].
 	Inode uint64 `json:"inode,omitempty"`
 	Count uint64 `json:"count"`
 }
@@ -26,7 +26,7 @@ func fatalErrors() markKind[FatalErrors] {
 
 func (m FatalErrors) markedAt() pci.Address { return m.Address }
 
-// markedAs is unknown, so that a new mark takes the place of an old one.
+// markedAs returns an unknown identity, so that a new mark replaces the old one at its address.
 func (FatalErrors) markedAs() device.Identity { return device.Identity{} }
 
 // unreadable returns a mark that accounts for no error.
@@ -38,7 +38,7 @@ func (s *Store) MarkFatalErrors(m FatalErrors) error { return s.marksFatalErrors
 // FatalErrors returns all marks.
 func (s *Store) FatalErrors() ([]FatalErrors, error) { return s.marksFatalErrors().all() }
 
-// Unaccounted returns the functions that reported fatal errors without a mark of this boot that accounts for them.
+// Unaccounted returns the functions that reported fatal errors for which no mark of this boot accounts.
 func Unaccounted(snap *device.Snapshot, marks []FatalErrors) map[pci.Address]bool {
 	grown := map[pci.Address]bool{}
 	for i := range snap.Functions {

@@ -18,8 +18,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// marks are the files of one directory below the journal's: one for each marked function, named by the address that it
-// had. They outlive claims' records and reboots.
+// marks are the files of one directory below the journal's directory. There is one file for each marked function, and
+// it is named by the address that the function had. The files outlive claims' records and reboots.
 type marks[M mark[M]] struct {
 	store *Store
 	kind  markKind[M]
@@ -27,7 +27,8 @@ type marks[M mark[M]] struct {
 
 // mark is what is written about one function.
 type mark[M any] interface {
-	// markedAt returns the address that the function had, and markedAs its identity; empty if it is unknown.
+	// markedAt returns the address that the function had. markedAs returns the function's identity, which is empty if
+	// it is unknown.
 	markedAt() pci.Address
 	markedAs() device.Identity
 	// unreadable returns the mark of a function whose file can't be read. It ignores its receiver.
@@ -36,8 +37,8 @@ type mark[M any] interface {
 
 // markKind describes one kind of marks.
 type markKind[M mark[M]] struct {
-	// dir is the directory's name. In errors, what describes the mark ("mark as unclean"), and of the marked functions
-	// ("not clean").
+	// dir is the name of the directory. what and of are for errors: what describes the mark ("mark as unclean"), and of
+	// the marked functions ("not clean").
 	dir, what, of string
 }
 
@@ -47,8 +48,8 @@ type file[M mark[M]] struct {
 	mark M
 }
 
-// A mark's file is named "0000:3b:00.0.json". If that file marks another device, which had the address before, it is
-// "0000:3b:00.0+1.json".
+// A mark's file is named "0000:3b:00.0.json". If a file of that name marks another device that had the address before,
+// the new file is named "0000:3b:00.0+1.json".
 const (
 	markSuffix  = ".json"
 	markCounter = "+"
@@ -62,8 +63,8 @@ func MarkAddress(name string) (pci.Address, bool) {
 	return a, isMark && err == nil
 }
 
-// concerns reports whether the mark in a file marks the function: by its identity, or by the address if an identity is
-// unknown.
+// concerns reports whether the mark in a file marks the function. The identities decide; if one of them is unknown, the
+// address does.
 func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) bool {
 	marked := f.mark.markedAs()
 	if marked == (device.Identity{}) || id == (device.Identity{}) {
@@ -120,8 +121,8 @@ func (s *Store) putIn(dir, name, what string, data []byte) error {
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("%s: %w", what, err)}
 	}
-	// Both directories: the mark's entry is in dir, and dir's own entry, which MkdirAll may have made, is in the
-	// journal.
+	// Both directories are synced: the mark's entry is in dir, and the entry of dir itself, which MkdirAll may have
+	// made, is in the journal's directory.
 	return errors.Join(syncDir(dir), s.entries.sync())
 }
 
@@ -130,7 +131,7 @@ func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err
 	return k.liftIf(a, func(f *file[M]) bool { return k.kind.concerns(f, a, id) })
 }
 
-// liftElsewhere removes the marks of a function that are at other addresses than a. An unknown identity has none.
+// liftElsewhere removes the marks of a function at addresses other than a. If the identity is unknown, it removes none.
 func (k marks[M]) liftElsewhere(a pci.Address, id device.Identity) error {
 	_, err := k.liftIf(a, func(f *file[M]) bool {
 		marked := f.mark.markedAs()
@@ -139,7 +140,8 @@ func (k marks[M]) liftElsewhere(a pci.Address, id device.Identity) error {
 	return err
 }
 
-// liftIf removes the marks that are meant durably, and returns the files of all others. Errors name the address.
+// liftIf removes the marks for which meant returns true durably, and returns the files of all others. a is for errors
+// only.
 func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []file[M], err error) {
 	files, err := k.kind.files(disk{}, k.store.dir)
 	if err != nil {
@@ -211,8 +213,8 @@ func (k markKind[M]) read(files Files, path string, a pci.Address) (m M, ok bool
 	return k.decode(path, data, a), true
 }
 
-// decode returns the mark in a file whose name has the address. A file with other content marks the function at that
-// address.
+// decode returns the mark in a file whose name has the address. If the file has other content, the mark still marks the
+// function at that address.
 func (k markKind[M]) decode(path string, data []byte, a pci.Address) (m M) {
 	if json.Unmarshal(data, &m) != nil || m.markedAt() != a {
 		return m.unreadable(a, path)

@@ -7,24 +7,26 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ResetMark marks a function that a tenant could reach and that has no proven reset since: its claim's class waives the
-// reset, or the node stopped, or the function was off the bus when its claim was released. Fabric Manager's start marks GPUs that no claim
-// has, too. The mark outlives the
-// claim's record and reboots, because a restart of the machine proves nothing. The next proven reset removes it.
+// ResetMark marks a function that a tenant could reach and that was not proven clean since. Reasons are that the
+// claim's class waives the reset, that the reset could not be proven, that the node stopped, or that the function was
+// off the bus when its claim was released. A start of Fabric Manager also marks GPUs that no claim has. The mark
+// outlives the claim's record and reboots, because a restart of the machine proves nothing. The next proven reset
+// removes it.
 //
-// If the function is not found in a later boot, and can't be told from others of its model, each of these counts as
+// If the function is not found in a later boot and can't be told from others of its model, each of these counts as
 // marked until it is in Proven. See [NeedReset].
 type ResetMark struct {
 	// Address is the address that the function had.
 	Address  pci.Address     `json:"address"`
 	Identity device.Identity `json:"identity,omitzero"`
-	// Claim is the UID of the claim that had the function; empty if that is unknown, or no tenant is the reason.
+	// Claim is the UID of the claim that had the function; empty if the claim is unknown, or if the reason is not a
+	// tenant.
 	Claim string `json:"claim"`
 	// Why is a phrase: "class waives the reset".
 	Why string `json:"why"`
-	// Since is when that claim ended here, RFC 3339 in UTC.
+	// Since is when the mark was made, RFC 3339 in UTC.
 	Since string `json:"since"`
-	// Proven are the functions that might have been the marked one, and were reset since.
+	// Proven are the functions that might have been the marked one and were reset since the mark was made.
 	Proven []device.Identity `json:"proven,omitempty"`
 }
 
@@ -52,7 +54,7 @@ func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 }
 
 // Concerns reports whether the mark marks a function of a snapshot, or may mark it and the function is not proven clean
-// since. a and id are the address and the identity of the function; the address decides if an identity is unknown.
+// since. a and id are the function's address and identity. If an identity is unknown, the addresses decide.
 func (m *ResetMark) Concerns(a pci.Address, id device.Identity, snap *device.Snapshot) bool {
 	if resetMarkKind().concerns(&file[ResetMark]{mark: *m}, a, id) {
 		return true
@@ -78,8 +80,8 @@ func (ResetMark) unreadable(a pci.Address, path string) ResetMark {
 	return ResetMark{Address: a, Why: unreadable(path)}
 }
 
-// DecodeResetMark returns the mark in a file whose name has an address, as by [MarkAddress]. A mark that can't be read
-// marks the function at that address.
+// DecodeResetMark returns the mark in a file. a is the address in the file's name, from [MarkAddress]. If the file
+// can't be read, the mark marks the function at that address.
 func DecodeResetMark(path string, data []byte, a pci.Address) ResetMark {
 	return resetMarkKind().decode(path, data, a)
 }
@@ -90,8 +92,8 @@ func unreadable(path string) string { return "its mark " + path + " can't be rea
 // mark.
 func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m) }
 
-// MarkClean removes the mark of a function durably, after a proven reset, and adds the function to the marks that might
-// be its own. A missing mark is not an error.
+// MarkClean removes the mark of a function durably, after a proven reset. If marks of other functions may be marks of
+// this one, MarkClean adds the function to their Proven. A missing mark is not an error.
 func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
 	marks := s.resetMarks()
 	files, err := marks.lift(a, id)
@@ -105,6 +107,6 @@ func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
 	return err
 }
 
-// NeedsReset returns all marks, by address. An unreadable file still marks its function. After an error, nobody knows
-// which functions are clean.
+// NeedsReset returns all marks, by address. An unreadable file still marks its function. If NeedsReset returns an
+// error, it is unknown which functions are clean.
 func (s *Store) NeedsReset() ([]ResetMark, error) { return s.resetMarks().all() }

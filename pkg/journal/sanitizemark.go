@@ -27,10 +27,11 @@ type SanitizeMark struct {
 	NoTenant bool `json:"noTenant,omitempty"`
 	// Since is when the mark was made, RFC 3339 in UTC.
 	Since string `json:"since"`
-	// Stage is the stage that has the function, or had it and is not decided yet; nil if there is none.
+	// Stage is the stage that has the function, or that had it and whose result is not decided yet; nil if there is
+	// none.
 	Stage *Stage `json:"stage,omitempty"`
-	// Interrupted counts the stages in a row that ended without a result because of something else than the device and the
-	// sanitizer, such as a deleted pod.
+	// Interrupted is the number of successive stages that ended without a result for a reason outside of the device and
+	// the sanitizer, such as a deleted pod.
 	Interrupted int `json:"interrupted,omitempty"`
 	// Failed is the result of a stage that did not prove the function clean; nil if there is none. The function is in
 	// quarantine until an operator clears it.
@@ -57,7 +58,7 @@ type ClaimName struct {
 // Stage is one run of a sanitizing stage.
 type Stage struct {
 	Claim ClaimName `json:"claim"`
-	// Pod and PodUID are the pod's, which is in the claim's namespace.
+	// Pod and PodUID are the name and the UID of the stage's pod, which is in the claim's namespace.
 	Pod    string `json:"pod"`
 	PodUID string `json:"podUID"`
 	// Profile is the name of the sanitizer.
@@ -72,18 +73,18 @@ type FailedStage struct {
 	Verdict sanitize.Verdict `json:"verdict"`
 	// Reason is one line for the operator.
 	Reason string `json:"reason"`
-	// Changes are the changes of the firmware if nothing else was wrong. Proof is what counts once an operator accepts them;
-	// nil if something else was wrong.
+	// Changes are the changes of the firmware if nothing else was wrong. Proof is then the proof that counts if an
+	// operator accepts the changes; nil if something else was wrong.
 	Changes []sanitize.Change `json:"changes,omitempty"`
 	Proof   *SanitizeProof    `json:"proof,omitempty"`
 }
 
-// Unsanitized returns the mark of each function of a snapshot that is marked, or may be and was not sanitized since. A
-// mark without an identity marks the function at its address.
+// Unsanitized returns, by address, the mark of each function of a snapshot that is marked, or that may be marked and
+// was not sanitized since. A mark without an identity marks the function at its address.
 //
-// The claim of a mark may get its function again without a stage, so the mark names a claim only if no other tenant can
-// have had the function: a mark that may be of another function has no claim, and neither have several marks of different
-// claims. A failed stage counts before a mark without one.
+// The claim of a mark may get its function again without a stage. So a returned mark names a claim only if no other
+// tenant can have had the function. If the mark may be of another function, or if several marks have different claims,
+// it names none. A mark with a failed stage has precedence over a mark without one.
 func Unsanitized(marks []SanitizeMark, snap *device.Snapshot) map[pci.Address]*SanitizeMark {
 	need := map[pci.Address]*SanitizeMark{}
 	for i := range marks {
@@ -107,7 +108,7 @@ func Unsanitized(marks []SanitizeMark, snap *device.Snapshot) map[pci.Address]*S
 	return need
 }
 
-// join returns the mark that counts of two for one function. The first may be nil.
+// join returns the mark that counts if a function has two. has may be nil.
 func join(has, other *SanitizeMark) *SanitizeMark {
 	if has == nil {
 		return other
@@ -139,7 +140,8 @@ func sanitizeMarkKind() markKind[SanitizeMark] {
 func (m SanitizeMark) markedAt() pci.Address     { return m.Address }
 func (m SanitizeMark) markedAs() device.Identity { return m.Identity }
 
-// unreadable returns a mark whose stage failed: nobody knows whose data the function has, so only an operator can say.
+// unreadable returns a mark with a failed stage: nobody knows whose data the function has, so only an operator can
+// decide.
 func (SanitizeMark) unreadable(a pci.Address, path string) SanitizeMark {
 	return SanitizeMark{Address: a, Failed: &FailedStage{Verdict: sanitize.Unknown, Reason: unreadable(path)}}
 }
@@ -175,11 +177,13 @@ func (s *Store) MarkUnsanitized(m SanitizeMark) error {
 // which functions are sanitized.
 func (s *Store) Unsanitized() ([]SanitizeMark, error) { return s.sanitizeMarks().all() }
 
-// AcceptFirmware keeps a proof durably whose changes an operator accepted, and leaves the function's mark alone.
+// AcceptFirmware keeps durably a proof whose changes of the firmware an operator accepted. The function's mark stays as
+// it is.
 func (s *Store) AcceptFirmware(p SanitizeProof) error { return s.sanitizeProofs().put(p) }
 
-// MarkSanitized keeps the proof of a stage durably, then removes the function's mark and adds the function to the marks
-// that might be its own. It may be repeated; a crash in between leaves the mark, which counts.
+// MarkSanitized keeps the proof of a stage durably, and then removes the function's mark. If marks of other functions
+// may be marks of this one, it adds the function to their Proven. It may be repeated: a crash in between leaves the
+// mark, which still counts.
 func (s *Store) MarkSanitized(p SanitizeProof) error {
 	if err := s.sanitizeProofs().put(p); err != nil {
 		return err
@@ -196,11 +200,12 @@ func (s *Store) MarkSanitized(p SanitizeProof) error {
 	return err
 }
 
-// SanitizeProof is what the last stage of a function proved, and the firmware that counts as the function's own.
+// SanitizeProof is what the last stage of a function proved, with the firmware that counts as the function's own.
 type SanitizeProof struct {
 	Address  pci.Address     `json:"address"`
 	Identity device.Identity `json:"identity,omitzero"`
-	// Spoiled is set once a tenant got the function: it must be sanitized again, and only Firmware counts.
+	// Spoiled is set when a tenant gets the function: then the function must be sanitized again, and only Firmware
+	// still counts.
 	Spoiled bool `json:"spoiled,omitempty"`
 	// Profile and Image are the sanitizer's name and its digest.
 	Profile string `json:"profile,omitempty"`
@@ -210,13 +215,14 @@ type SanitizeProof struct {
 	Checks []sanitize.Check `json:"checks,omitempty"`
 	// Firmware are the accepted measurements.
 	Firmware []sanitize.Measurement `json:"firmware,omitempty"`
-	// Changed are the changes that the firmware policy Record let pass since an operator accepted the firmware. They keep
-	// no tenant from the function; the audit reports them.
+	// Changed are the changes that the firmware policy Record has let pass since an operator accepted the firmware.
+	// They do not keep tenants from the function, but the audit reports them.
 	Changed []sanitize.Change `json:"changed,omitempty"`
 }
 
-// Covers reports whether the proof says that the function with the identity is clean: a stage sanitized it in this boot,
-// and no tenant got it since. Another system may have run on the machine before.
+// Covers reports whether the proof says that the function with the identity is clean: a stage sanitized it in this
+// boot, and no tenant got it since. A proof of an earlier boot does not count, because another system may have run on
+// the machine before this boot.
 func (p *SanitizeProof) Covers(id device.Identity) bool {
 	return !p.Spoiled && p.Time != "" && p.Identity.Is(id)
 }
@@ -228,7 +234,7 @@ func FindSanitized(proofs []SanitizeProof, id device.Identity) (newest SanitizeP
 		if p.Identity == (device.Identity{}) || p.Identity.Match(id) != device.Agrees {
 			continue
 		}
-		// Times are of one format and zone, so that they are in the order of their texts.
+		// All times have the same format and zone, so the order of their texts is the order of the times.
 		if !found || p.Time > newest.Time {
 			newest, found = p, true
 		}
@@ -261,8 +267,8 @@ func DecodeSanitizeProof(path string, data []byte, a pci.Address) SanitizeProof 
 // Sanitized returns all proofs, by address.
 func (s *Store) Sanitized() ([]SanitizeProof, error) { return s.sanitizeProofs().all() }
 
-// SpoilSanitized ends the proof of a function durably, before a tenant's VM gets it, and keeps its firmware. A missing
-// proof is not an error.
+// SpoilSanitized ends the proof of a function durably, before a tenant's VM gets the function. The firmware in the
+// proof stays. A missing proof is not an error.
 func (s *Store) SpoilSanitized(a pci.Address, id device.Identity) error {
 	proofs := s.sanitizeProofs()
 	files, err := proofs.kind.files(disk{}, s.dir)

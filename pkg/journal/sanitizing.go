@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// SanitizingFacts are what decides which functions must pass a sanitizing stage.
+// SanitizingFacts are the facts that decide which functions must pass a sanitizing stage.
 type SanitizingFacts struct {
 	Snapshot  *device.Snapshot
 	Selection *nodeconfig.Selection
@@ -21,9 +21,9 @@ type SanitizingFacts struct {
 	Proofs   []SanitizeProof
 }
 
-// Sanitizing returns why functions of the snapshot must not go to a tenant before a sanitizing stage, by address. Only the
-// rules of the node config ask for stages: a mark of a function whose rule no longer does is kept, and counts again when
-// the rule does.
+// Sanitizing returns, by address, why functions of the snapshot must pass a sanitizing stage before a tenant gets them.
+// Only rules of the node config ask for stages. If a function's rule no longer does, the function's mark is kept, and
+// counts again as soon as the rule asks for stages again.
 func Sanitizing(facts SanitizingFacts) map[pci.Address]plan.Sanitizing {
 	marked := Unsanitized(facts.Marks, facts.Snapshot)
 	need := map[pci.Address]plan.Sanitizing{}
@@ -65,7 +65,8 @@ func (facts *SanitizingFacts) why(sanitize *v1alpha1.SanitizeRule, mark *Sanitiz
 		return mark.of(mark.failed()), true
 	}
 	if _, ok := facts.Profiles.Profile(sanitize.Profile); !ok {
-		// Its tenant's end must not be what shows the mistake: the device would be lost then.
+		// The mistake is reported before a tenant gets the function: if it showed only at the tenant's end, the device
+		// would be lost until an operator acts.
 		return plan.Sanitizing{Code: rule.SanitizerUnknown, Text: fmt.Sprintf("needs the sanitizer profile %q, which does not exist", sanitize.Profile)}, true
 	}
 	if mark != nil {
@@ -78,7 +79,7 @@ func (facts *SanitizingFacts) why(sanitize *v1alpha1.SanitizeRule, mark *Sanitiz
 	return plan.Sanitizing{}, false
 }
 
-// of adds the tenant of a mark.
+// of returns s with the tenant of the mark.
 func (m *SanitizeMark) of(s plan.Sanitizing) plan.Sanitizing {
 	s.HadTenant, s.Tenant = !m.NoTenant, m.Claim.Tenant
 	return s
