@@ -11,11 +11,11 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// maxDescriptors is how many open files of one table are looked at: twice as many as the kernel allows a process unless
-// fs.nr_open was changed. They take some seconds.
+// maxDescriptors is how many open files of one table are inspected. It is twice as many as the kernel allows a process
+// unless fs.nr_open was changed. To inspect that many takes some seconds.
 const maxDescriptors = 2 << 20
 
-// errManyFiles says that a process has more open files than are looked at.
+// errManyFiles says that a process has more open files than maxDescriptors.
 var errManyFiles = errors.New("it has too many open files: stop it (delete its pod), then try again")
 
 // openFile is one open file of a process.
@@ -23,14 +23,14 @@ type openFile struct {
 	fs *sysfs.FS
 	// task is the process or thread: "proc/4711", "proc/4711/task/4712".
 	task string
-	// dir is its directory of open files, and fd the name of this one in it.
+	// dir is the task's directory of open files, and fd the name of this file in it.
 	dir *sysfs.Dir
 	fd  string
 }
 
-// link returns the target of the link to the file; false if it was closed meanwhile. It is empty for a path that is
-// too long for the kernel to say (d_path writes one page): no node has such a name, and any process can have such a
-// file open.
+// link returns the target of the link to the file, and false if the file was closed meanwhile. The target is empty if
+// the path is too long for the kernel to print (d_path writes one page): no node has such a name, but any process can
+// have such a file open.
 func (o *openFile) link() (target string, ok bool, err error) {
 	target, ok, err = o.dir.Link(o.fd)
 	if errors.Is(err, unix.ENAMETOOLONG) {
@@ -39,7 +39,7 @@ func (o *openFile) link() (target string, ok bool, err error) {
 	return target, ok, err
 }
 
-// info returns what fdinfo says of the file.
+// info returns the text of fdinfo for the file.
 func (o *openFile) info() (string, error) { return o.fs.ReadString(o.task + "/fdinfo/" + o.fd) }
 
 // files calls do for each open file of a process, in all its tables of descriptors. It ends with the first error.
@@ -61,7 +61,7 @@ func (s *search) files(ctx context.Context, pid int, do func(*openFile) error) e
 	return nil
 }
 
-// filesIn is files for the table of one task.
+// filesIn calls do for each open file in the table of one task.
 func (s *search) filesIn(ctx context.Context, task string, do func(*openFile) error) error {
 	dir, err := s.fs.OpenDir(task + "/fd")
 	if err != nil {
@@ -85,9 +85,10 @@ func (s *search) filesIn(ctx context.Context, task string, do func(*openFile) er
 	})
 }
 
-// tables returns a thread for each table of descriptors of a process that is not its first thread's. A thread may have
-// left the common table (unshare(2) with CLONE_FILES), and where the first thread has ended, only the others have it.
-// A copy has the tables of those threads that mattered on the node.
+// tables returns one thread for each table of descriptors of a process other than the table of its first thread. A
+// thread may have left the common table (unshare(2) with CLONE_FILES). If the first thread has ended, only other
+// threads have the common table. In a copy of a node, tables returns all threads: the copy has the tables of those
+// threads that mattered on the node.
 func (s *search) tables(ctx context.Context, pid int) ([]int, error) {
 	names, err := s.fs.ReadDir(sysfs.Process(pid, "task"))
 	if err != nil {
@@ -108,8 +109,8 @@ func (s *search) tables(ctx context.Context, pid int) ([]int, error) {
 		if order, err := compareTables(tid, pid); err == nil && order == 0 {
 			continue
 		}
-		// kcmp(2) orders tables totally, so a binary search finds out whether this one is known. Thousands of threads may share
-		// one.
+		// kcmp(2) orders all tables, so a binary search finds out whether this table is known already. Thousands of
+		// threads may share one table.
 		if i, same := slices.BinarySearchFunc(apart, tid, tableOrder); !same {
 			apart = slices.Insert(apart, i, tid)
 		}
@@ -117,7 +118,7 @@ func (s *search) tables(ctx context.Context, pid int) ([]int, error) {
 	return apart, nil
 }
 
-// tableOrder is [compareTables], which puts a table that can't be compared last.
+// tableOrder is [compareTables], but sorts a table that can't be compared last.
 func tableOrder(a, b int) int {
 	order, err := compareTables(a, b)
 	if err != nil {
@@ -126,8 +127,8 @@ func tableOrder(a, b int) int {
 	return order
 }
 
-// compareTables compares the tables of descriptors of two tasks in an order of the kernel's, 0 for the same one
-// (kcmp(2) with KCMP_FILES).
+// compareTables compares the tables of descriptors of two tasks in an order that the kernel defines. It returns 0 if
+// both have the same table (kcmp(2) with KCMP_FILES).
 func compareTables(a, b int) (int, error) {
 	const files = 2 // KCMP_FILES in include/uapi/linux/kcmp.h
 	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), files, 0, 0, 0)

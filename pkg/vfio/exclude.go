@@ -14,22 +14,23 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Exclusion keeps all other processes from using functions by VFIO: it has their IOMMU groups open.
+// Exclusion keeps all other processes from using functions through VFIO, by holding their IOMMU groups open.
 //
-// The kernel lets one process open a group (vfio_group_fops_open in drivers/vfio/group.c). The group counts as open
-// until the last device that was opened by it is closed, wherever its descriptor is: in a thread's own table, in flight
-// in a socket, registered with io_uring, or still being closed by a process that ends. It also counts as open while a
-// function of it is bound to an iommufd, and no function can be bound while it is open (vfio_device_block_group). So an
-// Exclusion proves that nobody uses the functions, which no look at processes can.
+// The kernel lets only one process open a group (vfio_group_fops_open in drivers/vfio/group.c). The group counts as
+// open until the last device that was opened through it is closed, wherever the descriptor of that device is: in a
+// thread's own table, in flight in a socket, registered with io_uring, or still being closed by a process that ends.
+// The group also counts as open while one of its functions is bound to an iommufd, and no function can be bound to one
+// while the group is open (vfio_device_block_group). So an Exclusion proves that nobody uses the functions, which no
+// look at processes can prove.
 type Exclusion struct {
 	fs  *sysfs.FS
 	set []pci.Address
 	c   container
 }
 
-// Exclude opens the groups of those of the functions that are on VFIO drivers. [ErrBusy] says that somebody has one of
-// them open. End the Exclusion before the functions change drivers. A kernel without group nodes (CONFIG_VFIO_GROUP)
-// excludes nobody.
+// Exclude opens the groups of those functions that are on VFIO drivers. It returns [ErrBusy] if another process has one
+// of the groups open. End the Exclusion before the functions change drivers. On a kernel without group nodes
+// (CONFIG_VFIO_GROUP), an Exclusion excludes nobody.
 func Exclude(ctx context.Context, fs *sysfs.FS, set []pci.Address) (*Exclusion, error) {
 	x := &Exclusion{fs: fs, set: set, c: container{dev: filepath.Join(fs.Path(), "dev/vfio"), groups: map[int]int{}}}
 	for _, a := range set {
@@ -50,7 +51,8 @@ func (x *Exclusion) add(ctx context.Context, a pci.Address) error {
 	if _, open := x.c.groups[n]; open || !ok || err != nil {
 		return err
 	}
-	// A group has one of the two nodes. It can be open once only: a second open answers EBUSY (drivers/vfio/group.c).
+	// A group has only one of the two nodes. The node can be open only once: a second open fails with EBUSY
+	// (drivers/vfio/group.c).
 	for _, node := range []string{GroupNode(n), NoIOMMUNode(n)} {
 		fd, err := openInTime(ctx, filepath.Join(x.fs.Path(), node))
 		if err == nil {
@@ -64,7 +66,7 @@ func (x *Exclusion) add(ctx context.Context, a pci.Address) error {
 	return nil
 }
 
-// group returns the group of a function on a VFIO driver; false for another function.
+// group returns the group of a function on a VFIO driver, and false for any other function.
 func (x *Exclusion) group(a pci.Address) (number int, ok bool, err error) {
 	dir, err := x.fs.OpenFunction(a)
 	if err != nil {
@@ -86,8 +88,8 @@ func (x *Exclusion) group(a pci.Address) (number int, ok bool, err error) {
 // openLimit is how long the kernel may take to open a group.
 const openLimit = 2 * time.Second
 
-// openInTime opens a group's node. The kernel lets nobody else open it while a user opens or closes a device of the
-// group, which may take a reset's time: that is [ErrBusy] as well.
+// openInTime opens a group's node. While another user opens or closes a device of the group, the kernel makes every
+// other open wait, for as long as a reset may take. openInTime returns [ErrBusy] in that case too.
 func openInTime(ctx context.Context, node string) (int, error) {
 	type result struct {
 		fd  int
@@ -115,12 +117,12 @@ func openInTime(ctx context.Context, node string) (int, error) {
 }
 
 // HotReset resets the excluded functions by a secondary bus reset of the bridge above them. They must be all functions
-// behind that bridge, each bound to a VFIO driver and held by no process. The reset takes a second, or up to a minute for a
-// slow device; control.ResetTogether cuts its caller off. Functions that are not excluded are never reset: the error is a
-// *[ForeignError].
+// behind that bridge, each bound to a VFIO driver and held by no process. The reset takes a second, or up to a minute
+// for a slow device; control.ResetTogether lets its caller go before that. If the reset would touch functions that are
+// not excluded, HotReset resets nothing and returns a *[ForeignError].
 //
-// The kernel takes the open groups as proof of ownership (VFIO_DEVICE_PCI_HOT_RESET, drivers/vfio/pci/vfio_pci_core.c). It
-// needs the group interface of VFIO, not iommufd.
+// The kernel takes the open groups as the proof of ownership (VFIO_DEVICE_PCI_HOT_RESET,
+// drivers/vfio/pci/vfio_pci_core.c). This needs the group interface of VFIO, not iommufd.
 func (x *Exclusion) HotReset() error {
 	groups, err := listGroups(x.fs, x.set)
 	if err != nil {
@@ -141,15 +143,15 @@ func (x *Exclusion) End() {
 	}
 }
 
-// ErrCannotAsk says that the kernel can't be asked who uses a function: it is on no VFIO driver, or the kernel has no
-// group nodes.
+// ErrCannotAsk says that the kernel can't be asked who uses a function: the function is on no VFIO driver, or the
+// kernel has no group nodes.
 var ErrCannotAsk = errors.New("the kernel can't be asked whether a process has it open")
 
-// Opened returns the node of a function on a VFIO driver that somebody has open, empty if nobody has. It asks the
-// kernel and so knows more than [Holders].
+// Opened returns the node of a function on a VFIO driver if a process has it open, and empty if nobody has. It asks the
+// kernel, which also knows users that [Holders] can't see.
 //
-// Asking opens the group for a moment, in which another opener gets EBUSY: ask only about a function that no process is
-// about to open.
+// To ask, Opened opens the group for a moment. Any other open fails with EBUSY in that moment, so ask only about a
+// function that no process is about to open.
 func Opened(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string, err error) {
 	x, err := Exclude(ctx, fs, []pci.Address{f.Address})
 	switch {

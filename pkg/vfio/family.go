@@ -19,11 +19,10 @@ func (p *Processes) Family(ctx context.Context, pid int, start uint64) ([]Holder
 	return Family(ctx, p.fs, pid, start)
 }
 
-// Family returns the process with the PID that started at the time, in clock ticks
-// since boot, and all that descend from it, by PID; none of a later process with the
-// same PID. Where the process has ended, it returns what is left in its process group:
-// the kernel gives a group's number to no new process while the group has a member.
-// The Node of each is empty.
+// Family returns the process with the PID that started at the given time, in clock ticks since boot, and all its
+// descendants, by PID. It returns none if a later process has the PID. If the process has ended, it returns the members
+// that are left in the process group: the kernel gives the number of a group to no new process while the group has a
+// member. The Node of each is empty.
 //
 // A process that can't be looked into is [ErrCannotSee].
 func Family(ctx context.Context, fs *sysfs.FS, pid int, start uint64) ([]Holder, error) {
@@ -47,8 +46,9 @@ func Family(ctx context.Context, fs *sysfs.FS, pid int, start uint64) ([]Holder,
 	return family, nil
 }
 
-// Ending returns the process with the PID that started at the time while it ends, none otherwise: it has been killed, and
-// a thread of it is left. Its open files may be gone from proc already while the kernel still closes them.
+// Ending returns the process with the PID that started at the given time if it is ending: it has been killed, but a
+// thread of it is left. Otherwise it returns none. The open files of such a process may already be gone from proc while
+// the kernel still closes them.
 func (p *Processes) Ending(_ context.Context, pid int, start uint64) ([]Holder, error) {
 	who, err := describe(p.fs, pid)
 	if err == nil && who.StartTime == start {
@@ -73,10 +73,9 @@ func (p *Processes) Shims(ctx context.Context, sandboxID string) ([]Holder, erro
 	return Shims(ctx, p.fs, sandboxID)
 }
 
-// Shims returns the shims of a sandbox and all that descend from them, by PID: the
-// processes that work in the sandbox's bundle (containerd's <tasks>/<namespace>/<id>, CRI-O's
-// <storage>/overlay-containers/<id>/userdata) or have its ID as an argument. The
-// Node of each is empty.
+// Shims returns the shims of a sandbox and all their descendants, by PID. A shim is a process that works in the
+// sandbox's bundle (containerd's <tasks>/<namespace>/<id>, CRI-O's <storage>/overlay-containers/<id>/userdata) or has
+// the sandbox's ID as an argument. The Node of each is empty.
 //
 // A process that can't be looked into is [ErrCannotSee].
 func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error) {
@@ -107,8 +106,8 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 	return family, nil
 }
 
-// isShim reports whether a process works in the sandbox's bundle or has its ID as an
-// argument. A directory whose path is too long to be read is not a bundle, and any process may work in one.
+// isShim reports whether a process works in the sandbox's bundle or has the sandbox's ID as an argument. A working
+// directory whose path is too long to be read is no bundle, and any process may have one.
 func isShim(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxID string) (bool, error) {
 	dir := sysfs.Process(pid)
 	cwd, err := fs.ReadLink(dir + "/cwd")
@@ -183,8 +182,8 @@ func readRelatives(fs *sysfs.FS, pid int) (r relatives, err error) {
 	return r, err
 }
 
-// descends reports whether a process is the ancestor itself or descends from it. The
-// processes are not read at one moment, so that a chain may have a loop of reused PIDs.
+// descends reports whether a process is the ancestor or descends from it. The processes are not all read at one moment,
+// so a chain of parents may have a loop of reused PIDs.
 func (all tree) descends(pid, ancestor int) bool {
 	for range len(all) + 1 {
 		if pid == ancestor {
@@ -264,10 +263,9 @@ func (p *Processes) Abandoned(ctx context.Context, holders []Holder) (map[int]st
 	return Abandoned(ctx, p.fs, holders)
 }
 
-// Abandoned returns the sandboxes of those holders, by PID, that are VMMs without a shim.
-// Deleting the pod does not end such a VMM. A shim is known by its sandbox's ID among its
-// arguments, and so is the runtime's clean-up of the sandbox while it runs. A holder
-// whose command line names no sandbox is left out.
+// Abandoned returns the sandboxes of those holders that are VMMs without a shim, by the holder's PID. Deleting the pod
+// does not end such a VMM. A process with the sandbox's ID among its arguments is a shim, or the runtime's clean-up of
+// the sandbox, which counts while it runs. Holders whose command line names no sandbox are left out.
 func Abandoned(ctx context.Context, fs *sysfs.FS, holders []Holder) (map[int]string, error) {
 	alone := map[int]string{}
 	wait := maxPatience
@@ -289,7 +287,7 @@ func Abandoned(ctx context.Context, fs *sysfs.FS, holders []Holder) (map[int]str
 	return alone, nil
 }
 
-// dropServed removes the VMMs whose sandbox some process has among its arguments.
+// dropServed removes those VMMs for whose sandbox some process has the ID among its arguments.
 func dropServed(ctx context.Context, fs *sysfs.FS, wait *patience, alone map[int]string) error {
 	pids, err := processes(fs)
 	if err != nil {

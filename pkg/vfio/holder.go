@@ -1,6 +1,5 @@
-// Package vfio knows the user's side of VFIO: which device nodes lead to a
-// function, which processes have them open, and the reset that takes several
-// functions at once.
+// Package vfio sees VFIO as its users do: it finds the device nodes that lead to a function and the processes that have
+// them open, and resets several functions together.
 //
 // Layouts and numbers are those of Linux's include/uapi/linux/vfio.h.
 package vfio
@@ -25,8 +24,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// ErrCannotSee says that not all processes of the node are visible, so that the holders of a device are unknown:
-// the privilege is missing, or /proc shows one container only. It never means that there is no holder.
+// ErrCannotSee says that not all processes of the node are visible, so the holders of a device are unknown. The
+// privilege is missing, or /proc shows only one container. It never means that there is no holder.
 var ErrCannotSee = errors.New("can't see all processes of the node (needs root, CAP_SYS_PTRACE and, in a pod, hostPID)")
 
 // Holder is a process that has a device node open.
@@ -34,13 +33,13 @@ type Holder struct {
 	PID int `json:"pid"`
 	// Comm is the kernel's short name of the process.
 	Comm string `json:"comm"`
-	// Node is the node it was asked for by: "/dev/vfio/15". Empty for a process that may
-	// open the device and has not yet ([Family]).
+	// Node is the node that the process has open, as the caller named it: "/dev/vfio/15". It is empty for a process
+	// that may open the device but has not opened it yet ([Family]).
 	Node string `json:"node"`
 	// Container is the id of the process' container, empty outside of any.
 	Container string `json:"container,omitempty"`
-	// StartTime is in clock ticks since boot. With the PID it names the process
-	// for good; the PID alone may be another's tomorrow.
+	// StartTime is in clock ticks since boot. PID and StartTime together identify the process; the PID alone may be
+	// reused.
 	StartTime uint64 `json:"startTime"`
 }
 
@@ -58,15 +57,16 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (pid %d%s, %s)", h.Comm, h.PID, container, what)
 }
 
-// Holders returns the processes that have any of the nodes open, containers included, by PID and node. Nodes are
-// paths as on the node: "/dev/vfio/15", "/dev/dri/card0". A node that does not exist has no holders unless it was
-// removed while open.
+// Holders returns the processes, in containers too, that have any of the nodes open, by PID and node. Nodes are named
+// by their paths on the node: "/dev/vfio/15", "/dev/dri/card0". A node that does not exist has no holders, unless it
+// was removed while it was open.
 //
-// It reads /proc/*/fd, and /proc/*/task/*/fd of threads that don't share the table of the first. On a live node a
-// file counts by its device number, since a container may have the node under any name. A VFIO device that was passed
-// on without its node counts where the kernel names it in fdinfo. A process that ends meanwhile is skipped.
+// Holders reads /proc/*/fd, and /proc/*/task/*/fd of threads that don't share the table of the first thread. On a live
+// node, a file is identified by its device number, because a container may have the node under any name. A VFIO device
+// that was passed on without its node is found if the kernel names it in fdinfo. A process that ends meanwhile is
+// skipped.
 //
-// If a process can't be inspected, the error is an [UninspectableError], which is [ErrCannotSee] where the privilege is
+// If a process can't be inspected, the error is an [UninspectableError]. It matches [ErrCannotSee] if the privilege is
 // missing. The holders among all other processes are returned with it.
 func Holders(ctx context.Context, fs *sysfs.FS, nodes []string) ([]Holder, error) {
 	s, err := newSearch(fs, nodes)
@@ -137,11 +137,11 @@ func numbers(names []string) []int {
 	return all
 }
 
-// lookers is how many goroutines look into processes at most: one look is some ten
-// system calls, and a node has other things to do.
+// lookers is how many goroutines inspect processes at most. To inspect one process takes about ten system calls, and
+// the node has other work to do.
 const lookers = 4
 
-// all looks into all processes, some at a time. One that can't be inspected does not keep it from the others.
+// all inspects all processes, some at a time. If one can't be inspected, the others still are.
 func (s *search) all(ctx context.Context) ([]Holder, error) {
 	var mu sync.Mutex // guards holders and failed
 	var holders []Holder
@@ -174,12 +174,12 @@ func (s *search) all(ctx context.Context) ([]Holder, error) {
 	return holders, nil
 }
 
-// Claimed returns the node of a disk of f that is opened exclusively, empty if there is none: by a mount in any
-// namespace, swap, RAID, device-mapper, ZFS, or a process. It asks the kernel (open(2) with O_EXCL on a block
-// device) and so knows more than [device.Function.Uses], which is read from proc.
+// Claimed returns the node of a disk of f that is opened exclusively: by a mount in any namespace, swap, RAID,
+// device-mapper, ZFS, or a process. It is empty if there is none. Claimed asks the kernel (open(2) with O_EXCL on a
+// block device), which also knows users that are missing in [device.Function.Uses], which is read from proc.
 //
-// Asking claims each disk for a moment, and a mount in that moment fails: ask only about a function that is about
-// to be taken.
+// To ask, Claimed claims each disk for a moment. A mount fails in that moment, so ask only about a function that is
+// about to be taken.
 func Claimed(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string, err error) {
 	for _, disk := range f.Children.Block {
 		if err := ctx.Err(); err != nil {
@@ -204,11 +204,11 @@ func Claimed(ctx context.Context, fs *sysfs.FS, f *device.Function) (node string
 // drivers/base/core.c, device_get_devnode).
 func diskNode(disk string) string { return "/dev/" + strings.ReplaceAll(disk, "!", "/") }
 
-// errNoDisk: the node does not lead to a disk.
+// errNoDisk says that the node does not lead to a disk.
 var errNoDisk = errors.New("no disk is behind the node")
 
-// isClaimed reports whether a block device can't be opened exclusively. A disk
-// can't while one of its partitions is claimed.
+// isClaimed reports whether a block device can't be opened exclusively. That is also so for a disk while one of its
+// partitions is claimed.
 func isClaimed(node string) (bool, error) {
 	// Without O_CREAT, O_EXCL on a block device means: fail with EBUSY if the kernel or a process has claimed it (open(2)).
 	fd, err := unix.Open(node, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -223,8 +223,9 @@ func isClaimed(node string) (bool, error) {
 	return false, err
 }
 
-// noNode returns nil for a disk that nothing can open: it is gone, or it is a path to a multipath disk, which has no
-// node (GENHD_FL_HIDDEN of Linux block/genhd.c). The users of any other disk without its node are not known.
+// noNode returns nil for a disk that nothing can open: it is gone, or it is a path to a multipath disk and has no node
+// (GENHD_FL_HIDDEN of Linux block/genhd.c). It returns an error for any other disk without a node, because the users of
+// such a disk are not known.
 func noNode(fs *sysfs.FS, disk string) error {
 	dir := "sys/class/block/" + disk
 	there, err := fs.Exists(dir)
@@ -241,11 +242,10 @@ func noNode(fs *sysfs.FS, disk string) error {
 	return fmt.Errorf("%s does not lead to a disk, although /%s exists, so nothing shows whether the disk is in use: let udev create the node (udevadm trigger)", diskNode(disk), dir)
 }
 
-// isPathOnly reports whether an open file of a process only names a place in the file
-// system (O_PATH of open(2)). The device's driver does not know of such a file, which
-// holds nothing: [sysfs.FS.Stat] has one for a moment, and one part of a program would
-// take another for a holder. What fdinfo does not say (proc_pid_fdinfo(5)) is a file
-// that holds.
+// isPathOnly reports whether an open file of a process only names a place in the file system (O_PATH of open(2)). The
+// device's driver does not know of such a file, so it does not hold the device. [sysfs.FS.Stat] has such a file for a
+// moment, and must not be taken for a holder. If fdinfo (proc_pid_fdinfo(5)) does not say it, isPathOnly returns false,
+// and the file counts as a holder's.
 func (o *openFile) isPathOnly() bool {
 	text, err := o.info()
 	if err != nil {

@@ -62,8 +62,7 @@ func listGroups(fs *sysfs.FS, set []pci.Address) ([]int, error) {
 	return groups, nil
 }
 
-// container is a VFIO container with the groups that were put into it: the
-// legacy interface's notion of one user.
+// container is a VFIO container with its groups. In VFIO's legacy interface, a container stands for one user.
 type container struct {
 	dev    string // where the nodes are
 	fd     int
@@ -71,7 +70,7 @@ type container struct {
 	open   []int       // all descriptors but the groups', in the order of opening
 }
 
-// reset resets the functions of set, which are in groups that are open.
+// reset resets the functions of set. The groups of these functions are open.
 func (c *container) reset(set []pci.Address, groups []int) error {
 	if err := c.openContainer(); err != nil {
 		return err
@@ -167,8 +166,8 @@ func openNode(node string) (int, error) {
 	return fd, nil
 }
 
-// close gives the container back, the device first: a group leaves it only when no device of it is open. The groups
-// stay open.
+// close closes the devices first, and then the container: a group leaves the container only when none of its devices is
+// open. The groups stay open.
 func (c *container) close() {
 	for i, fd := range slices.Backward(c.open) {
 		if i == 0 { // the container itself, of which each group has one as well
@@ -184,8 +183,8 @@ func (c *container) close() {
 // hotResetInfo asks which functions a hot reset of an open device affects.
 func hotResetInfo(fd int) ([]dependent, error) {
 	info := newResetInfo(0)
-	// The first call has no room for any and learns how many there are; they
-	// may have become more by the second.
+	// The first call has no room for any function, and only shows how many there are. Their number may have grown by
+	// the next call.
 	_, err := ioctlBytes(fd, getHotResetInfo, info)
 	for errors.Is(err, unix.ENOSPC) {
 		info = newResetInfo(resetCount(info))

@@ -10,8 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// NVIDIA's tools make NVIDIA's nodes, not the kernel: a container may have them where the node's /dev does not.
-// /proc/devices has their numbers.
+// NVIDIA's nodes are made by NVIDIA's tools, not by the kernel, so a container may have nodes that the node's /dev does
+// not. Their device numbers are in /proc/devices.
 const (
 	nvidiaPrefix  = "/dev/nvidia"
 	nvidiaCaps    = "/dev/nvidia-caps/"

@@ -18,10 +18,9 @@ func NoIOMMUNode(group int) string { return "/dev/vfio/noiommu-" + strconv.Itoa(
 // vfio-dev: "/dev/vfio/devices/vfio3".
 func DeviceNode(vfioN string) string { return "/dev/vfio/devices/" + vfioN }
 
-// Nodes returns every node below /dev through which a process can hold f:
-// those of its host driver and its subsystems, and those of VFIO, sorted. The group's
-// are always among them, since the group is held as a whole; so are those that a
-// driver has for all its functions (see [device.SharedNodes]).
+// Nodes returns every node below /dev through which a process can hold f, sorted: those of its host driver and its
+// subsystems, and those of VFIO. The group's nodes are always among them, because a group is held as a whole. So are
+// the nodes that a driver has for all its functions (see [device.SharedNodes]).
 func Nodes(f *device.Function) []string {
 	c := &f.Children
 	var nodes []string

@@ -8,12 +8,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// patience is what is left of the time to wait for processes that don't let their memory be read: a thread hangs in the
-// kernel with the lock of the memory map, or the process' owner arranges for it.
+// patience is the remaining time to wait for processes whose memory can't be read at once. A thread of such a process
+// hangs in the kernel with the lock of the memory map, or the process' owner causes the delay on purpose.
 type patience time.Duration
 
-// How long a look waits for such processes: for one, and for all together. A node that is short of processor time is
-// slow with each. When patience has ended, a read that takes no longer than atOnce still counts.
+// These limit how long a look waits for such processes: maxWait for one, maxPatience for all together. A node that is
+// short of processor time is slow with each process. When patience has run out, a read still counts if it takes no
+// longer than atOnce.
 const (
 	maxWait     = time.Second
 	maxPatience = patience(10 * time.Second)
@@ -34,7 +35,7 @@ func (p *patience) aside(ctx context.Context, read func() ([]byte, error)) (stri
 		data []byte
 		err  error
 	}
-	// With room for the result, so that an abandoned read can end although nobody receives it.
+	// The channel has room for the result, so that an abandoned read can end although nobody receives its result.
 	done := make(chan result, 1)
 	go func() {
 		data, err := read()

@@ -15,19 +15,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Processes finds the processes that hold device nodes. It has the methods that
-// package prepare asks for, and is safe for concurrent use.
+// Processes finds the processes that hold device nodes. It implements what package prepare needs, and is safe for
+// concurrent use.
 //
-// A walk through /proc takes seconds on a node with many processes. So all calls of
-// Find that came before a walk began share it, however many claims they are for. A
-// call that comes while one is under way waits for the next: what it learns is never
-// older than its question.
+// A walk through /proc takes seconds on a node with many processes. So all calls of Find that come before a walk begins
+// share that walk, however many claims they are for. A call that comes during a walk waits for the next walk, because
+// its answer must never be older than the call.
 type Processes struct {
 	fs *sysfs.FS
 
 	mu      sync.Mutex // guards all below
 	walking bool
-	next    *walk // of those that came since the present walk began; nil if there is none
+	next    *walk // for the calls that came since the present walk began; nil if there are none
 }
 
 // NewProcesses returns the processes of the node whose proc and dev fs has.
@@ -125,7 +124,8 @@ func (p *Processes) begin() *walk {
 	defer p.mu.Unlock()
 	w := p.next
 	p.next = nil
-	// Under the lock: who joins later finds either a walk to come or none, and then starts the loop again.
+	// walking is set under the lock, so that a caller that joins later finds either a walk that is to come, or none,
+	// and then starts the loop again.
 	p.walking = w != nil
 	return w
 }
@@ -140,10 +140,8 @@ func (p *Processes) Wait(ctx context.Context, holders []Holder) error {
 	return Wait(ctx, p.fs, holders)
 }
 
-// Wait returns nil when one of the processes has ended, at once if one has
-// already, or ctx's cause when that comes first. It sleeps in the kernel
-// (pidfd_open(2), poll(2)) until then. A process that only closes the node is
-// not noticed.
+// Wait returns nil as soon as one of the processes has ended, or the cause of ctx if ctx ends first. It sleeps in the
+// kernel (pidfd_open(2), poll(2)) until then. It does not notice a process that only closes the node.
 //
 // The holders' PIDs must be those of the caller's own PID namespace.
 func Wait(ctx context.Context, fs *sysfs.FS, holders []Holder) error {
@@ -158,7 +156,7 @@ func Wait(ctx context.Context, fs *sysfs.FS, holders []Holder) error {
 	return nil
 }
 
-// open returns a descriptor for each process, or that one has ended.
+// open returns a descriptor for each process, or reports that one of them has ended.
 func open(fs *sysfs.FS, holders []Holder) (processes []int, ended bool, err error) {
 	for _, h := range holders {
 		fd, err := unix.PidfdOpen(h.PID, 0)
@@ -169,7 +167,7 @@ func open(fs *sysfs.FS, holders []Holder) (processes []int, ended bool, err erro
 			return processes, false, fmt.Errorf("open process %d: %w", h.PID, err)
 		}
 		processes = append(processes, fd)
-		// Now that the descriptor pins it, see whether it is still the same.
+		// The descriptor pins the process, so now check that it is still the same process.
 		now, err := describe(fs, h.PID)
 		if seen(err) != nil {
 			return processes, false, err

@@ -20,12 +20,12 @@ import (
 // search looks for open files of some nodes.
 type search struct {
 	fs *sysfs.FS
-	// live is set when the root's proc is the kernel's, whose links lead to the
-	// open files themselves; in a captured tree they are mere text.
+	// live says that the root's proc is the kernel's, whose links lead to the open files themselves. In a captured
+	// tree, the links are only text.
 	live bool
-	// names are the nodes that are looked for; one that ends in "/" stands for all
-	// nodes in it. numbers are those of them whose number is known, by type and
-	// device number; majors those that have a major number to themselves.
+	// names are the wanted nodes. A name that ends in "/" stands for all nodes in that directory. numbers has those of
+	// them whose device number is known, by type and number. majors has the directories whose nodes have a major number
+	// to themselves.
 	names   map[string]bool
 	numbers map[number]string
 	majors  map[uint32]string
@@ -35,7 +35,7 @@ type search struct {
 	unnumbered bool
 	// vfio are the major numbers of VFIO's nodes, nil if they are not known.
 	vfio map[uint32]bool
-	// comparable is set if the kernel compares tables of descriptors of the processes.
+	// comparable says that the kernel can compare the tables of descriptors of the node's processes.
 	comparable bool
 	// limit is how many open files of one table are looked at.
 	limit int
@@ -119,8 +119,7 @@ func readProc(fsys *sysfs.FS) (live bool, pids []int, err error) {
 // namespace reads (PROC_PID_INIT_INO in include/linux/proc_ns.h).
 const initialPIDNamespace = "pid:[4026531836]"
 
-// wholeNode checks that proc shows all processes of the node and not those of
-// one container.
+// wholeNode checks that proc shows all processes of the node, and not only those of one container.
 func wholeNode(fsys *sysfs.FS) error {
 	namespace, err := fsys.ReadLink(sysfs.Process(1, "ns/pid"))
 	if err != nil {
@@ -153,8 +152,8 @@ func (s *search) process(ctx context.Context, pid int) ([]Holder, error) {
 	return holders, nil
 }
 
-// seen sorts the errors of looking into a process: nil for one that has ended,
-// ErrCannotSee for one that may not be looked into.
+// seen classifies an error of inspecting a process. It returns nil if the process has ended, and an error that matches
+// ErrCannotSee if this process lacks the privilege to inspect it.
 func seen(err error) error {
 	switch {
 	// proc answers ESRCH for a file of a process that has ended since the file was opened.
@@ -179,9 +178,8 @@ func (s *search) held(ctx context.Context, pid int) ([]string, error) {
 	return slices.Sorted(maps.Keys(held)), err
 }
 
-// opened returns the nodes that an open file holds, none when it is none of those that
-// are looked for. It looks twice: a descriptor that is closed in between may be that of
-// another file then.
+// opened returns those wanted nodes that an open file holds. It looks twice: if the descriptor is closed in between, it
+// may belong to another file at the second look.
 func (s *search) opened(o *openFile) ([]string, error) {
 	nodes, err := s.nodes(o)
 	if err != nil || len(nodes) == 0 || o.isPathOnly() {
@@ -190,8 +188,9 @@ func (s *search) opened(o *openFile) ([]string, error) {
 	return s.nodes(o)
 }
 
-// nodes returns the nodes that an open file belongs to. A VFIO device belongs to its group's node and to its own.
-// In a live tree the name of a plain file says nothing: any container may have one that is called like a node.
+// nodes returns the wanted nodes that an open file belongs to. A VFIO device belongs to its group's node and to its own
+// node. In a live tree, the name of a plain file means nothing, because any container may have a file that is named
+// like a node.
 func (s *search) nodes(o *openFile) ([]string, error) {
 	if s.live {
 		if n, isNode := o.number(); isNode {
@@ -210,8 +209,8 @@ func (s *search) nodes(o *openFile) ([]string, error) {
 	return s.byName(target), nil
 }
 
-// byNumber finds the node with a number; by name those that could not be
-// stat'ed, which includes those that were removed while open.
+// byNumber finds the node with a device number. It finds nodes whose number is not known by name, such as nodes that
+// were removed while open.
 func (s *search) byNumber(o *openFile, n number) ([]string, error) {
 	if node, ok := s.numbers[n]; ok {
 		return []string{node}, nil
@@ -232,8 +231,8 @@ func (s *search) byNumber(o *openFile, n number) ([]string, error) {
 // deleted is what a link to an open file ends with that has no name any more.
 const deleted = " (deleted)"
 
-// maybe reports whether a device of the number may be the node of the name, which has no number of its own. A VFIO node
-// has one of VFIO's: a container may give the name to another device.
+// maybe reports whether a device with the number may be the node with the name, whose own number is not known. A node
+// of VFIO has one of VFIO's major numbers: a container may give such a name to another device.
 func (s *search) maybe(name string, n number) bool {
 	return !strings.HasPrefix(name, "/dev/vfio/") || s.vfio == nil || n.kind == unix.S_IFCHR && s.vfio[n.major]
 }

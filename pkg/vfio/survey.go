@@ -20,11 +20,10 @@ import (
 // survey looks through the processes of a node.
 type survey struct {
 	search *search
-	// hidden counts the processes that could not be looked into; why is the first
-	// one's reason.
+	// hidden is the number of processes that could not be inspected, and why the reason for the first of them.
 	hidden int
 	why    error
-	// denied: privilege is what is missing.
+	// denied says that the reason is a missing privilege.
 	denied   bool
 	patience patience
 }
@@ -90,8 +89,7 @@ func (s *survey) blind() error {
 	return fmt.Errorf("could not look into %d of the node's processes: %w", s.hidden, s.why)
 }
 
-// process returns what one process has. What was found before an error is
-// returned with it.
+// process returns how one process uses functions. If it returns an error, it also returns what it found before.
 func (s *survey) process(ctx context.Context, pid int) (Usage, error) {
 	if err := ctx.Err(); err != nil {
 		return Usage{}, err
@@ -121,8 +119,9 @@ func (s *survey) openFiles(ctx context.Context, pid int, u *Usage) error {
 	return err
 }
 
-// openFile records what one open file is. Names that are not nodes are those of the kernel's anonymous inodes
-// (virt/kvm/kvm_main.c, drivers/hv/ mshv_root_main.c, drivers/vfio/group.c). It reads each link, so that a copy has it.
+// openFile adds one open file to the usage of a process. Targets that are no paths are the names of the kernel's
+// anonymous inodes (virt/kvm/kvm_main.c, drivers/hv/ mshv_root_main.c, drivers/vfio/group.c). It reads each link, so
+// that a copy of the node has the link.
 func (s *survey) openFile(o *openFile, u *Usage) error {
 	target, ok, err := o.link()
 	if !ok || err != nil {
@@ -141,8 +140,8 @@ func (s *survey) openFile(o *openFile, u *Usage) error {
 	return nil
 }
 
-// openNode enters an open VFIO node. It looks once more which file it is: a descriptor
-// that was closed meanwhile may be that of another file.
+// openNode adds an open VFIO node to the usage. It looks at the descriptor once more: if the file was closed meanwhile,
+// the descriptor may belong to another file.
 func (s *survey) openNode(o *openFile, node string, u *Usage) error {
 	if o.isPathOnly() {
 		return nil
@@ -190,7 +189,7 @@ func isNode(name string) bool {
 	return false
 }
 
-// openDevice enters an open VFIO device: newer kernels say in fdinfo which it is
+// openDevice adds an open VFIO device to the usage. Newer kernels name the function in fdinfo
 // (Documentation/filesystems/proc.rst, "VFIO Device files").
 func (s *survey) openDevice(o *openFile, u *Usage) error {
 	text, err := o.info()
@@ -285,15 +284,15 @@ func (s *survey) maps(ctx context.Context, proc string) (string, error) {
 	text, err := s.patience.read(ctx, s.search.fs, proc+"/maps", maxMaps)
 	switch {
 	case errors.Is(err, errSlow) && s.isKernelThread(proc):
-		return "", nil // the node was short of processor time: there is no map whose lock somebody could hold
+		return "", nil // the read was slow because the node is short of processor time: a kernel thread has no memory map, so nobody can hold a lock of it
 	case err != nil || text != "":
 		return text, err
 	}
 	return s.threadMaps(ctx, proc)
 }
 
-// threadMaps returns the memory map of a process whose first thread has ended, or that has none: the kernel then shows the map with the
-// threads that are left only (exit_mm in kernel/exit.c).
+// threadMaps returns the memory map of a process whose first thread has ended. The kernel shows the map of such a
+// process only with the threads that are left (exit_mm in kernel/exit.c). The map is empty if no thread has one.
 func (s *survey) threadMaps(ctx context.Context, proc string) (string, error) {
 	threads, err := s.search.fs.ReadDir(proc + "/task")
 	if err != nil && !sysfs.Vanished(err) {
@@ -351,8 +350,8 @@ func parseMapping(line string) (mapping, bool) {
 	return m, err == nil && strings.HasPrefix(m.file, "resource")
 }
 
-// isResource reports whether the mapped file is the kernel's and not a file of the same name: all mounts of sysfs
-// have the same inode numbers.
+// isResource reports whether the mapped file is the kernel's resource file, and not another file of the same name. The
+// inode number decides, because all mounts of sysfs have the same inode numbers.
 func (s *survey) isResource(m *mapping) bool {
 	if !s.search.live {
 		return true

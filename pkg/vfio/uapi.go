@@ -34,8 +34,8 @@ const (
 	groupViable = 1 // VFIO_GROUP_FLAGS_VIABLE
 )
 
-// Sizes of the structs below. Each begins with its own size (argsz), so that
-// kernel and user may know different versions.
+// Sizes of the structs below. Each struct begins with its own size (argsz), because kernel and user may know different
+// versions of it.
 const (
 	statusSize    = 8
 	resetHeader   = 12

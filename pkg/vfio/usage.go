@@ -57,37 +57,37 @@ func (p *Process) String() string {
 // Usage is how one process uses the node's PCI functions.
 type Usage struct {
 	Process
-	// Nodes are the device nodes of VFIO groups and functions that it has open, by
-	// the names that the node itself has for them, sorted.
+	// Nodes are the device nodes of VFIO groups and functions that the process has open, sorted. They have the names
+	// that they have on the node itself.
 	Nodes []string `json:"nodes,omitempty"`
-	// Devices are the functions whose VFIO device it has open, as far as the kernel
-	// says which one an open device is.
+	// Devices are the functions whose VFIO device the process has open, if the kernel says which function an open
+	// device is.
 	Devices []pci.Address `json:"devices,omitempty"`
-	// Unnamed counts the open VFIO devices of which the kernel does not say it.
+	// Unnamed is the number of open VFIO devices for which the kernel does not say that.
 	Unnamed int `json:"unnamed,omitempty"`
-	// VM is set for a process that has a virtual machine of KVM's or of Hyper-V's
-	// root partition open: it is a VMM.
+	// VM says that the process has a virtual machine of KVM or of Hyper-V's root partition open, so it is a VMM.
 	VM bool `json:"vm,omitempty"`
-	// Registers are the functions whose registers it has mapped by way of sysfs'
-	// resource files, past VFIO, by address.
+	// Registers are the functions whose registers the process has mapped without VFIO, through the resource files of
+	// sysfs, by address.
 	Registers []pci.Address `json:"registers,omitempty"`
 }
 
-// Holds reports whether the process has anything of VFIO's open.
+// Holds reports whether the process has a node or a device of VFIO open.
 func (u *Usage) Holds() bool { return len(u.Nodes)+len(u.Devices)+u.Unnamed > 0 }
 
-// Usages inspects all processes once and returns those that hold something of VFIO or have registers of functions
-// mapped, by PID. If it can't inspect all processes, it returns an error, [ErrCannotSee] where the privilege is
-// missing, together with what it found.
+// Usages inspects all processes once. It returns, by PID, those that have nodes or devices of VFIO open, or registers
+// of functions mapped. If it can't inspect all processes, it returns an error together with what it found. The error
+// matches [ErrCannotSee] if the privilege is missing.
 //
-// This process' own nodes are left out, since it has groups open while it resets their functions ([Exclude]).
+// The nodes that this process has open are left out, because it opens groups while it resets their functions
+// ([Exclude]).
 //
-// On a live node it needs what [Holders] needs. A copy of a node answers by the text of its links, and counts as
-// whole where it has proc/1/ns/pid.
+// On a live node, Usages needs the same privileges as [Holders]. In a copy of a node, the text of the links decides,
+// and the copy counts as complete if it has proc/1/ns/pid.
 //
-// A process may keep its memory map locked: a thread hangs in the kernel, or its owner arranges for it. Usages
-// waits up to a second for each and up to ten seconds for all of them, and then counts them as not visible. When
-// ctx ends, so do those that are left.
+// A process may keep its memory map locked, because a thread hangs in the kernel or because its owner arranged that.
+// Usages waits up to a second for each such process and up to ten seconds for all of them. After that, or when ctx
+// ends, the processes that are left count as not inspected.
 func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
 	s, err := newSurvey(fs)
 	if err != nil {
