@@ -39,9 +39,9 @@ func (f *FS) readFile(path string) ([]byte, error) {
 	return f.content(fd, math.MaxInt64)
 }
 
-// content reads an open file from its present offset to its end, at most n bytes. Nearly all files fit into a Dir's buffer.
-// For a larger one, memory of its size is allocated once. In proc, whose files have no size, the memory grows during the
-// read.
+// content reads an open file from its present offset to its end, but at most n bytes. Nearly all files fit into a Dir's
+// buffer. For a larger file, memory of the file's size is allocated once. Files in proc have no size, so the memory
+// grows during the read.
 func (f *FS) content(fd int, n int64) ([]byte, error) {
 	buf := f.buffers.Get().(*buffer)
 	defer f.buffers.Put(buf)
@@ -66,8 +66,8 @@ func (f *FS) content(fd int, n int64) ([]byte, error) {
 // maxGrow is the maximum memory in bytes that is allocated by a file's size.
 const maxGrow = 16 << 20
 
-// isAttribute reports whether a file is an attribute of a device, driver or module. Others below sys may have several
-// records, of which a read returns only as many as fit (fs/seq_file.c seq_read_iter).
+// isAttribute reports whether a file is an attribute of a device, driver or module. Other files below sys may have
+// several records, and one read returns only as many as fit (fs/seq_file.c seq_read_iter).
 func isAttribute(path string) bool {
 	for _, dir := range []string{"sys/bus/", "sys/class/", "sys/devices/", "sys/module/"} {
 		if strings.HasPrefix(path, dir) {
@@ -77,7 +77,8 @@ func isAttribute(path string) bool {
 	return false
 }
 
-// readAttribute reads an open attribute. Less than a page is all of it, so that the end is not read.
+// readAttribute reads an open attribute. If the first read returns less than a page, that is the whole attribute, and
+// no second read looks for the end.
 func (f *FS) readAttribute(fd int) ([]byte, error) {
 	buf := f.buffers.Get().(*buffer)
 	defer f.buffers.Put(buf)
@@ -103,8 +104,8 @@ func (d descriptor) Read(p []byte) (int, error) {
 	return max(n, 0), err
 }
 
-// ReadAtMost returns the first n bytes of a file, or all of a shorter one. Use it for files that are not trusted.
-// It refuses other files than regular ones and attributes (pipes, devices), because the read of one may never end.
+// ReadAtMost returns the first n bytes of a file, or the whole file if it is shorter. Use it for files that are not
+// trusted. It reads only regular files and attributes: a read of a pipe or a device may never end.
 func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
 	data, err := f.readAtMost(path, n)
 	err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err)
@@ -116,7 +117,7 @@ func (f *FS) ReadAtMost(path string, n int64) ([]byte, error) {
 
 func (f *FS) readAtMost(path string, n int64) ([]byte, error) { return f.readPart(path, n, false) }
 
-// ReadTail is [FS.ReadAtMost] of a file's last n bytes: of a log.
+// ReadTail returns the last n bytes of a file, such as a log. Otherwise it is like [FS.ReadAtMost].
 func (f *FS) ReadTail(path string, n int64) ([]byte, error) {
 	data, err := f.readPart(path, n, true)
 	err = f.observed(Access{Op: OpRead, Path: path, Data: data}, err)

@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open directory whose attributes are read one after the other, each by an openat, a read and a close.
-// No path is walked again, and nothing is allocated except the result, which makes scans of thousands of functions
-// fast. It is not safe for concurrent use.
+// Dir is an open directory whose attributes are read one after the other. Each attribute takes an openat, a read and a
+// close: no path is walked again, and only the result is allocated. This makes scans of thousands of functions fast. A
+// Dir is not safe for concurrent use.
 //
-// Names are single path elements and links are not followed, so a Dir reads nothing outside of it. An absent
-// attribute is false, not an error. If a device is removed after the Dir was opened, the kernel reports every
-// attribute of it as absent.
+// Names are single path elements, and links are not followed, so a Dir reads nothing outside of its directory. For an
+// absent attribute, methods return false and no error. If a device is removed after its Dir was opened, the kernel
+// reports all its attributes as absent.
 type Dir struct {
 	fd   int
 	path string
 	fs   *FS
 	buf  *buffer
-	// read is set once the directory was listed and so is to be rewound.
+	// read says that the directory was listed before, so that the next listing must rewind it.
 	read bool
 }
 
-// buffer holds the longest attribute: sysfs limits one to a page,
-// configuration space to 4096 bytes, and proc's fdinfo stays below both. Twice
-// that, so that a full buffer means "too long" and not "maybe all".
+// buffer holds the longest attribute: sysfs limits an attribute to a page, configuration space has at most 4096 bytes,
+// and proc's fdinfo is smaller. The buffer has twice that size, so that a full buffer shows that the attribute is too
+// long.
 type buffer [8192]byte
 
 // OpenDir opens a directory of the node; Close it.
@@ -100,7 +100,8 @@ func (d *Dir) Link(name string) (target string, ok bool, err error) {
 	return target, target != "", err
 }
 
-// Entry is [Dir.Link] that distinguishes the two: a name that exists and is not a link has no target.
+// Entry is like [Dir.Link], but distinguishes an absent name from one that is not a link: the latter exists and has no
+// target.
 func (d *Dir) Entry(name string) (target string, exists bool, err error) {
 	n, err := 0, d.answer(OpLink, name)
 	if err == nil {
@@ -137,7 +138,7 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// names lists the directory, for a copy with the names that the node had.
+// names lists the directory. For a copy of a node, it returns the names that the node had.
 func (d *Dir) names() ([]string, error) {
 	if d.fs.copy != nil {
 		return d.fs.copy.Names(d.path)
@@ -156,7 +157,7 @@ func (d *Dir) entries() (names []string, err error) {
 	return names, err
 }
 
-// eachRead lists the directory with as many reads as that takes, or until do returns false.
+// eachRead lists the directory with as many reads as needed. It stops if do returns false.
 func (d *Dir) eachRead(do func(entries []byte) bool) error {
 	if d.read {
 		if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
@@ -175,8 +176,8 @@ func (d *Dir) eachRead(do func(entries []byte) bool) error {
 	}
 }
 
-// Each lists the directory in the kernel's order, some names at a time, for directories that may be huge: a process may
-// have millions of open files. It ends with the first error of do, which it returns.
+// Each lists the directory in the kernel's order, some names at a time. It is for directories that may be huge: a
+// process may have millions of open files. It stops at the first error of do, and returns it.
 func (d *Dir) Each(do func(names []string) error) error {
 	if d.fs.copy != nil || d.fs.tap != nil { // a copy has the whole list
 		names, err := d.Names()
@@ -228,9 +229,10 @@ func (d *Dir) open(name string, flags int) (fd int, ok bool, err error) {
 	return fd, true, nil
 }
 
-// Inode returns the directory's inode number. A function's directory in sysfs gets a number that no other had since the
-// boot (fs/kernfs/dir.c __kernfs_new_node), so that it tells a function from one that comes to its address later. It is 0
-// if that is unknown: a [Copy] has the numbers of another file system, unless it is one of [NodeInodes].
+// Inode returns the directory's inode number. A function's directory in sysfs gets a number that no other directory had
+// since the boot (fs/kernfs/dir.c __kernfs_new_node), so the number distinguishes a function from one that comes to its
+// address later. It is 0 if it is unknown: the files of a [Copy] have the numbers of another file system, unless the
+// copy is one of [NodeInodes].
 func (d *Dir) Inode() (uint64, error) {
 	if !d.fs.hasInodes() {
 		return 0, nil
@@ -242,8 +244,7 @@ func (d *Dir) Inode() (uint64, error) {
 	return stat.Ino, nil
 }
 
-// Fd returns the directory's descriptor, for system calls that a Dir does not
-// have. It is good until Close.
+// Fd returns the directory's descriptor, for system calls for which a Dir has no method. It is valid until Close.
 func (d *Dir) Fd() int { return d.fd }
 
 func (d *Dir) wrap(what, name string, err error) error {

@@ -48,7 +48,7 @@ func Open(root string) (*FS, error) {
 	return &FS{root: r, top: top, path: root, buffers: newBuffers(), locked: newLockedReads()}, nil
 }
 
-// Close releases the root. Reads after it fail with [fs.ErrClosed].
+// Close closes the root. Later reads fail with [fs.ErrClosed].
 func (f *FS) Close() error { return errors.Join(f.root.Close(), f.top.Close()) }
 
 // Path returns the root as it was given to [Open].
@@ -188,9 +188,9 @@ func reason(err error) error {
 	return err
 }
 
-// walk opens the target of path, with links followed, below the root. The kernel needs one call, [os.Root] two for each
-// element of the path. If known is false, the kernel can't do it (an older kernel, a link that the root does not allow).
-// Then os.Root does it, or returns the reason why not.
+// walk opens the target of path below the root, and follows links. The kernel needs one call for that, [os.Root] two
+// for each element of the path. If known is false, the kernel can't do it, because it is too old or a link leads where
+// the root does not allow. Then the caller uses os.Root, which does it or returns the reason why not.
 func (f *FS) walk(path string, flags int) (fd int, known bool, err error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_BENEATH}
 	fd, err = retry(func() (int, error) { return unix.Openat2(int(f.top.Fd()), path, &how) })
@@ -235,13 +235,13 @@ const (
 	OpStat
 )
 
-// Access is one read and its result. A tap that gets all of them can make a copy of the node.
+// Access is one read and its result. A tap that gets all accesses can make a copy of the node.
 type Access struct {
 	Op Op
 	// Path is the requested path. Its links are not followed.
 	Path string
-	// Data is the data that was read, maybe only the beginning, or a link's text. It belongs to the reader, who reuses
-	// it.
+	// Data is the data that was read, which may be only the beginning, or the text of a link. It belongs to the reader,
+	// who reuses its memory.
 	Data []byte
 	// Names are the listed names, sorted.
 	Names []string
@@ -250,11 +250,13 @@ type Access struct {
 	Err error
 }
 
-// Copy answers for the node of a copy. The copy has the files that were read, but not the errors, and not the files that
-// were not read. Paths are as the caller gives them.
+// Copy answers for a node of which only a copy exists. The copy has the files that were read on the node. It has
+// neither the errors of reads nor the files that were not read, so Copy knows these. Paths are as the caller gives
+// them.
 type Copy interface {
-	// Answer returns nil if the file of the copy is the answer. Otherwise it returns the error for the access to the
-	// path: the node's error, [syscall.ENOENT] if the node had no such file, or that the file was not collected.
+	// Answer returns nil if the copy's own file is the answer. Otherwise it returns the error for the access to the
+	// path: the node's error, [syscall.ENOENT] if the node had no such file, or an error that says that the file was
+	// not collected.
 	Answer(op Op, path string) error
 	// Names returns the names in a directory of the node, sorted.
 	Names(path string) ([]string, error)
@@ -275,22 +277,23 @@ func (f *FS) hasInodes() bool {
 	return has
 }
 
-// WithTap returns f with a tap that gets everything that is read through it. Goroutines call the tap concurrently.
-// It shares the root with f.
+// WithTap returns an FS like f whose tap gets all accesses through it. The tap may be called concurrently. The new FS
+// shares the root with f.
 func (f *FS) WithTap(tap func(Access)) *FS {
 	tapped := *f
 	tapped.tap = tap
 	return &tapped
 }
 
-// WithCopy returns f with the answers of c, for a root that is a copy of a node. It shares the root with f.
+// WithCopy returns an FS like f that gives the answers of c, for a root that is a copy of a node. It shares the root
+// with f.
 func (f *FS) WithCopy(c Copy) *FS {
 	copied := *f
 	copied.copy = c
 	return &copied
 }
 
-// answer returns the node's error for a look at the path, where f is a copy.
+// answer returns the node's error for an access to the path if f is a copy of a node.
 func (f *FS) answer(op Op, path string) error {
 	if f.copy == nil {
 		return nil
@@ -298,7 +301,8 @@ func (f *FS) answer(op Op, path string) error {
 	return f.copy.Answer(op, path)
 }
 
-// observed passes an access that ended with err to the tap, and returns the reason for the caller's message.
+// observed passes an access that ended with err to the tap. It returns the error without the operation and the path,
+// for the caller's message.
 func (f *FS) observed(a Access, err error) error {
 	err = reason(err)
 	if f.tap != nil {

@@ -32,8 +32,8 @@ func (f *FS) Driver(a pci.Address) (string, error) {
 	return path.Base(target), nil
 }
 
-// Binding returns the driver that is bound to the function, and the only one that it may be bound to; both are empty
-// when there is none. Its error may be [ErrNoFunction], or [ErrLocked] if an unbind of it hangs.
+// Binding returns the driver that is bound to the function, and its override: the only driver that may bind it. Each is
+// empty if there is none. Its error may be [ErrNoFunction], or [ErrLocked] if an unbind of the function hangs.
 func (f *FS) Binding(a pci.Address) (driver, override string, err error) {
 	dir, err := f.OpenFunction(a)
 	if err != nil {
@@ -52,10 +52,10 @@ func (f *FS) OpenFunction(a pci.Address) (*Dir, error) {
 	return dir, nil
 }
 
-// There returns [ErrNoFunction] if the function at a, whose directory d is, has been removed since d was opened, even if
-// another one is at its address now.
+// There returns [ErrNoFunction] if the function at a, whose directory is d, was removed after d was opened. It does so
+// even if another function is at that address now.
 func (d *Dir) There(a pci.Address) error {
-	_, exists, err := d.Entry("vendor") // each function has it, and a directory that was removed has nothing
+	_, exists, err := d.Entry("vendor") // every function has a vendor, and the directory of a removed function is empty
 	if err == nil && !exists || err != nil && Vanished(err) {
 		return fmt.Errorf("%s: %w", a, ErrNoFunction)
 	}
@@ -84,8 +84,9 @@ func (d *Dir) Driver(a pci.Address) (string, error) {
 	return "", d.There(a)
 }
 
-// HasVFIODevice reports whether a driver has made a VFIO device for the function whose directory d is
-// (Documentation/ABI/testing/sysfs-devices-vfio-dev). VFIO's drivers do so for each function, and a vendor's may for its VFs.
+// HasVFIODevice reports whether a driver has made a VFIO device for the function with directory d
+// (Documentation/ABI/testing/sysfs-devices-vfio-dev). VFIO's drivers make one for each function, and a vendor's driver
+// may make one for its VFs.
 func (d *Dir) HasVFIODevice() (bool, error) {
 	dev, ok, err := d.Sub("vfio-dev")
 	if ok {
@@ -102,8 +103,8 @@ func (d *Dir) gone(a pci.Address, err error) error {
 	return cmp.Or(d.There(a), err)
 }
 
-// driver returns the driver of the function at a, whose directory d is. It checks that a function without a driver's
-// link has no driver: an unbind by another process may hang in the kernel.
+// driver returns the driver of the function at a, whose directory is d. If the function has no driver link, it checks
+// that the function really has no driver: an unbind by another process may hang in the kernel.
 func (d *Dir) driver(a pci.Address) (string, error) {
 	target, bound, err := d.Link("driver")
 	if bound || err != nil {
@@ -123,7 +124,8 @@ func (f *FS) DriverOverride(a pci.Address) (string, error) {
 	return overrideName(text), err
 }
 
-// DriverOverride reads it from the function's open directory; empty also if the function has been removed.
+// DriverOverride returns what [FS.DriverOverride] returns, but reads from the function's open directory. It is also
+// empty if the function has been removed.
 func (d *Dir) DriverOverride(a pci.Address) (string, error) {
 	text, _, err := d.LockedText(a, "driver_override")
 	return overrideName(text), err
@@ -132,7 +134,7 @@ func (d *Dir) DriverOverride(a pci.Address) (string, error) {
 // Override is [FS.DriverOverride] of the function at a, whose directory d is.
 func (d *Dir) Override(a pci.Address) (string, error) {
 	text, ok, err := d.LockedText(a, "driver_override")
-	if err == nil && !ok { // it went away, or the kernel has no overrides
+	if err == nil && !ok { // the function was removed, or the kernel has no overrides
 		err = d.There(a)
 	}
 	return overrideName(text), d.gone(a, err)
@@ -167,9 +169,9 @@ func (f *FS) FunctionInode(a pci.Address) (uint64, error) {
 // 256 or 4096. The error is [ErrNoFunction] or [ErrLocked].
 func (f *FS) ConfigSpace(a pci.Address) ([]byte, error) { return f.ConfigHead(a, pageBytes) }
 
-// ConfigHead returns the first n bytes of the function's configuration space,
-// or as many as are readable; or [ErrNoFunction], or [ErrLocked]. The kernel reads
-// the space word by word from the device, so that little is much faster than all.
+// ConfigHead returns the first n bytes of the function's configuration space, or as many as are readable. The error may
+// be [ErrNoFunction] or [ErrLocked]. The kernel reads the space from the device word by word, so a small n is much
+// faster than the whole space.
 func (f *FS) ConfigHead(a pci.Address, n int) ([]byte, error) {
 	data, err := f.lockedFile(a, "config", n)
 	if err != nil {

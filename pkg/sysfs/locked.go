@@ -12,19 +12,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// ErrLocked is the error for an attribute that can't be read now, because the kernel holds the function's device lock, or
-// blocks its configuration space (pci_cfg_access_lock): an unbind, probe or reset of it is under way and takes long or
+// ErrLocked is the error for an attribute that can't be read now, because the kernel holds the function's device lock
+// or blocks its configuration space (pci_cfg_access_lock). An unbind, a probe or a reset of the function takes long or
 // hangs.
 var ErrLocked = errors.New("an operation on the function hangs in the kernel and holds its device lock")
 
-// lockWait is how long a read waits for a device lock. A probe may hold it for
-// seconds; an unbind that waits for a process to close the function holds it
-// for as long as the process likes.
+// lockWait is how long a read waits for a device lock. A probe may hold the lock for seconds. An unbind that waits
+// until a process closes the function holds it until then.
 const lockWait = 2 * time.Second
 
-// lockedReads keeps count of reads that hang. Such a read can't be called off:
-// it takes a thread with it until the kernel lets go. So an attribute gets no
-// second one.
+// lockedReads counts the reads that hang. Such a read can't be canceled, and blocks a thread until the kernel answers.
+// So an attribute is not read again while a read of it hangs.
 type lockedReads struct {
 	wait time.Duration
 
@@ -32,8 +30,8 @@ type lockedReads struct {
 	hanging map[lockedAttribute]int
 }
 
-// lockedAttribute is one attribute of one function. They are separate, because another lock than the device's guards
-// configuration space.
+// lockedAttribute is one attribute of one function. Attributes are counted separately, because configuration space has
+// another lock than the device.
 type lockedAttribute struct {
 	address pci.Address
 	name    string
@@ -68,10 +66,10 @@ func (l *lockedReads) hangs(a lockedAttribute) bool {
 	return l.hanging[a] > 0
 }
 
-// LockedText reads an attribute of the function at a, whose directory is d, that some kernels read under the device
-// lock: driver_override, until it became an attribute of all devices (drivers/pci/pci-sysfs.c driver_override_show), and
-// sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). It returns false if the attribute is absent, and
-// [ErrLocked] if the lock is unavailable.
+// LockedText reads an attribute of the function at a, whose directory is d. It is for attributes that some kernels read
+// under the device lock: driver_override, until it became an attribute of all devices (drivers/pci/pci-sysfs.c
+// driver_override_show), and sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). It returns false if
+// the attribute is absent, and [ErrLocked] if the lock is unavailable.
 func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err error) {
 	parts, ok, err := d.locked(a, name, []span{{0, pageBytes}})
 	if !ok || err != nil {
@@ -83,13 +81,15 @@ func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err 
 // lockPoll is how often a read tries again while a driver binds or unbinds.
 const lockPoll = 50 * time.Millisecond
 
-// Detaching returns the driver that the function at a, whose directory d is, still has although the link to it is
-// gone: an unbind has begun and not ended, or a probe has, which makes the link last. It is empty in any other
-// case. It waits for the end as long as for a device lock, and only once while that lasts.
+// Detaching returns the driver that the function at a, whose directory is d, still has although the driver link is
+// gone: an unbind has begun and not ended. A probe looks the same, because it makes the link last. In all other cases,
+// Detaching returns an empty name. It waits for the end of the unbind or probe as long as for a device lock, but only
+// once for each unbind or probe.
 //
-// The kernel removes the driver's link first, and then waits for the driver to let go (drivers/base/dd.c
-// __device_release_driver). Until that ends, the uevent attribute names the driver (drivers/base/core.c
-// dev_uevent). The device lock does not show it: newer kernels print driver_override without the lock.
+// The kernel removes the driver link first, and then waits for the driver to release the function (drivers/base/dd.c
+// __device_release_driver). Until the driver has released it, the uevent attribute names the driver
+// (drivers/base/core.c dev_uevent). The device lock does not show the unbind, because newer kernels print
+// driver_override without the lock.
 func (d *Dir) Detaching(a pci.Address) (driver string, err error) {
 	attribute := lockedAttribute{a, "driver"}
 	before := d.fs.locked.hangs(attribute)
@@ -119,7 +119,7 @@ func (d *Dir) detaching(a pci.Address) (driver string, err error) {
 	}
 	for line := range strings.Lines(text) {
 		if driver, ok := strings.CutPrefix(strings.TrimSpace(line), "DRIVER="); ok {
-			_, bound, err := d.Link("driver") // between the two looks it may have come
+			_, bound, err := d.Link("driver") // the link may have come between the two reads
 			if bound || err != nil {
 				return "", err
 			}
@@ -129,10 +129,10 @@ func (d *Dir) detaching(a pci.Address) (driver string, err error) {
 	return "", nil
 }
 
-// ConfigHead reads the first n bytes of configuration space of the function at a, whose directory d is, or as many
-// as are readable, and the size bytes at each of the offsets, or as many as are readable there. During a reset of the
-// function or of the bus above it the kernel blocks reads (drivers/pci/access.c pci_wait_cfg): if that takes long, the
-// error is [ErrLocked]. The data is valid until the next read from d.
+// ConfigHead reads the first n bytes of configuration space of the function at a, whose directory is d, and size bytes
+// at each of the offsets. Each part may be shorter, if fewer bytes are readable. During a reset of the function or of
+// the bus above it, the kernel blocks reads (drivers/pci/access.c pci_wait_cfg). If that takes long, the error is
+// [ErrLocked]. The data is valid until the next read from d.
 func (d *Dir) ConfigHead(a pci.Address, n int, offsets []int, size int) (config []byte, parts [][]byte, ok bool, err error) {
 	spans := []span{{0, n}}
 	for _, at := range offsets {
@@ -179,8 +179,9 @@ func (d *Dir) locked(a pci.Address, name string, spans []span) (parts [][]byte, 
 // pageBytes is the maximum size of an attribute.
 const pageBytes = 4096
 
-// read reads parts of an open attribute of a into buf and closes it, but waits at most l.wait. Each part has the length of
-// its readable bytes. After [ErrLocked] the caller must not use buf.
+// read reads parts of an open attribute of a into buf and closes the file. It waits at most l.wait. Each returned part
+// has the length of its readable bytes. After [ErrLocked], the caller must not use buf any more, because the read that
+// hangs still uses it.
 func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte, spans []span) ([][]byte, error) {
 	type result struct {
 		parts [][]byte
@@ -208,7 +209,8 @@ func (l *lockedReads) read(a lockedAttribute, fd int, buf []byte, spans []span) 
 	return nil, ErrLocked
 }
 
-// readSpans reads parts of a file that was just opened into buf, one behind the other. Only the first may be at its beginning.
+// readSpans reads parts of a file that was just opened into buf, one behind the other. Only the first part may begin at
+// offset 0.
 func readSpans(fd int, buf []byte, spans []span) (parts [][]byte, err error) {
 	for _, s := range spans {
 		part := buf[:s.size:s.size]
@@ -227,7 +229,7 @@ func readSpans(fd int, buf []byte, spans []span) (parts [][]byte, err error) {
 	return parts, nil
 }
 
-// lockedText reads such an attribute of the function at a, empty when absent.
+// lockedText reads an attribute that may be locked of the function at a. It is empty if the attribute is absent.
 func (f *FS) lockedText(a pci.Address, name string) (string, error) {
 	data, err := f.lockedFile(a, name, pageBytes)
 	if err != nil {
@@ -236,7 +238,8 @@ func (f *FS) lockedText(a pci.Address, name string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// productBytes is how much is read of vital product data. The device returns four bytes at a time, and its identity comes first.
+// productBytes is how many bytes of vital product data are read. The device returns four bytes at a time, and its
+// identity comes first.
 const productBytes = 1 << 10
 
 // ProductData returns the beginning of the vital product data of the function at a; nothing if it has none. The device takes time for each
@@ -249,7 +252,8 @@ func (f *FS) ProductData(a pci.Address) ([]byte, error) {
 	return data, nil
 }
 
-// lockedFile reads the first n bytes of such an attribute by its path, which takes fewer system calls than by a Dir.
+// lockedFile reads the first n bytes of an attribute that may be locked. It reads by the path, which takes fewer system
+// calls than a Dir.
 func (f *FS) lockedFile(a pci.Address, name string, n int) ([]byte, error) {
 	path := FunctionPath(a) + "/" + name
 	data, err := f.lockedRead(lockedAttribute{a, name}, path, n)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LstatIn describes the files with these names in a directory, and links themselves. A file that it can't describe is nil.
-// It is not reported to a tap, and describes the node without an overlay.
+// LstatIn describes the named files in a directory, and does not follow links. The description of a file that can't be
+// described is nil. LstatIn is not reported to a tap, and does not see an overlay.
 func (f *FS) LstatIn(dir string, names ...string) []*unix.Stat_t {
 	all := make([]*unix.Stat_t, len(names))
 	fd, err := f.descriptor(dir, unix.O_PATH|unix.O_DIRECTORY)
@@ -28,7 +28,7 @@ func (f *FS) LstatIn(dir string, names ...string) []*unix.Stat_t {
 	return all
 }
 
-// Links returns the names of the links in a directory. It is not reported to a tap, and lists the node without an overlay.
+// Links returns the names of the links in a directory. It is not reported to a tap, and does not see an overlay.
 func (f *FS) Links(dir string) (map[string]bool, error) {
 	file, err := f.file(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -52,8 +52,9 @@ func links(entries []os.DirEntry) map[string]bool {
 	return found
 }
 
-// Subdirs lists the directory in the kernel's order: all names, and those of them that are directories or, on a file
-// system that does not say, may be. It is not reported to a tap, and lists the node without a copy.
+// Subdirs lists the directory in the kernel's order. names are all names, and dirs those of them that are directories,
+// or may be, on a file system that does not say it. Subdirs is not reported to a tap, and lists the directory itself
+// even if a copy answers for the node.
 func (d *Dir) Subdirs() (names, dirs []string, err error) {
 	err = d.eachRead(func(entries []byte) bool {
 		eachEntry(entries, func(name string, kind byte) {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overlay has files that replace those of a node: the node's state after planned changes. Fill it before
-// [FS.WithOverlay]; after that it is safe for concurrent use.
+// Overlay has files that replace those of a node, to show the node's state after planned changes. Fill it before
+// [FS.WithOverlay]. After that it is safe for concurrent use.
 type Overlay struct {
 	files map[string]*overlaid
 	// dirs are the directories above the files, with the names that the overlay adds.
@@ -61,8 +61,8 @@ func (o *Overlay) add(name string, f *overlaid) {
 	}
 }
 
-// WithOverlay returns f with the files of o. It shares the root with f. A [Dir] reads past the overlay, except that
-// [FS.ReadDir] lists its names.
+// WithOverlay returns an FS like f with the files of o. It shares the root with f. [FS.ReadDir] lists the overlay's
+// names, but a [Dir] does not see the overlay.
 func (f *FS) WithOverlay(o *Overlay) *FS {
 	over := *f
 	over.over = o
@@ -129,7 +129,7 @@ func (i *overlaidInfo) Sys() any {
 	return &syscall.Stat_t{Mode: kind | uint32(i.mode.Perm()), Uid: i.uid, Gid: i.gid, Size: i.Size()}
 }
 
-// madeDir describes a directory that only the overlay has, once the node has none; else it returns the node's answer.
+// madeDir describes a directory that exists only in the overlay. Otherwise it returns the node's answer.
 func (f *FS) madeDir(name string, info fs.FileInfo, err error) (fs.FileInfo, error) {
 	if f.over == nil || !errors.Is(err, fs.ErrNotExist) || f.over.dirs[path.Clean(name)] == nil {
 		return info, err

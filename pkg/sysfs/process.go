@@ -15,8 +15,8 @@ func Process(pid int, name ...string) string {
 	return path.Join(append([]string{Proc, strconv.Itoa(pid)}, name...)...)
 }
 
-// ParseArguments returns the command and the arguments of a process, from the text of proc/<pid>/cmdline: words that a
-// null byte ends (proc_pid_cmdline(5)). There are none of a kernel thread or a zombie.
+// ParseArguments returns the command and the arguments of a process, from the text of proc/<pid>/cmdline. Each word
+// ends with a null byte (proc_pid_cmdline(5)). A kernel thread or a zombie has no words.
 func ParseArguments(cmdline string) []string {
 	text := strings.TrimRight(cmdline, "\x00\n")
 	if text == "" {
@@ -38,8 +38,9 @@ func StatusField(status, name string) (value string, ok bool) {
 // firstField is the number of the first field that [statFields] returns: those before are the PID and the name.
 const firstField = 3
 
-// statFields returns the fields of proc/<pid>/stat from the third on (proc_pid_stat(5)), at least up to the one with the number last. The second
-// field, the name of the process, may have any characters, including closing parentheses.
+// statFields returns the fields of proc/<pid>/stat from the third on (proc_pid_stat(5)). It returns an error if the
+// field with the number last is missing. The second field is the name of the process, and may contain any characters,
+// even closing parentheses.
 func statFields(stat string, last int) ([]string, error) {
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(f) <= last-firstField {
@@ -94,16 +95,17 @@ func processFlags(stat string) (uint64, error) {
 	return flags, nil
 }
 
-// IsKernelThread reports whether a process is a thread of the kernel, which has no memory of its own, by the text of proc/<pid>/stat. No
-// process of a user can become one.
+// IsKernelThread reports whether a process is a thread of the kernel, from the text of proc/<pid>/stat. Such a thread
+// has no memory of its own. No process of a user can become one.
 func IsKernelThread(stat string) (bool, error) {
 	const kernelThread = 0x0020_0000 // PF_KTHREAD in include/linux/sched.h
 	flags, err := processFlags(stat)
 	return flags&kernelThread != 0, err
 }
 
-// IsEnding reports whether a process ends and threads of it are left, by the text of proc/<pid>/stat: fields 3, 9 and 20
-// (proc_pid_stat(5)) are its state, its flags and the number of its threads. A zombie with one thread has closed all.
+// IsEnding reports whether a process is ending but threads of it are left, from the text of proc/<pid>/stat. Fields 3,
+// 9 and 20 (proc_pid_stat(5)) are its state, its flags and the number of its threads. A zombie with one thread has
+// closed all its files, so it does not count as ending.
 func IsEnding(stat string) (bool, error) {
 	const threadsField = 20
 	const exiting = 4 // PF_EXITING in include/linux/sched.h

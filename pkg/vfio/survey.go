@@ -284,7 +284,7 @@ func (s *survey) maps(ctx context.Context, proc string) (string, error) {
 	text, err := s.patience.read(ctx, s.search.fs, proc+"/maps", maxMaps)
 	switch {
 	case errors.Is(err, errSlow) && s.isKernelThread(proc):
-		return "", nil // the read was slow because the node is short of processor time: a kernel thread has no memory map, so nobody can hold a lock of it
+		return "", nil // the node is short of processor time: a kernel thread has no map whose lock could be held
 	case err != nil || text != "":
 		return text, err
 	}
