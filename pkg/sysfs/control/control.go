@@ -1,6 +1,6 @@
-// Package control is the only code that writes to sysfs. It changes drivers of functions, resets functions and creates
-// VFs. Its callers decide what to write, and must verify the effect: several of these attributes accept a write and do
-// nothing.
+// Package control is the only code that writes to sysfs. It changes drivers of functions, resets functions, and sets
+// the number of VFs. Its callers decide what to write, and must verify the effect, because several of these attributes
+// accept a write and do nothing.
 //
 // A write to these attributes runs kernel work in the caller's context and may take seconds or forever: unbinding a
 // function whose VFIO device is open waits until the holder closes it, and no signal ends the wait
@@ -24,16 +24,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Writer writes one attribute: data in one write(2), to a file that exists.
-// It may block for as long as the kernel does. The path is relative to the
-// node's root: "sys/bus/pci/drivers_probe". [RootWriter] is the real one.
+// Writer writes one attribute: it writes data by one write(2) to a file that exists. It may block as long as the kernel
+// does. The path is relative to the node's root: "sys/bus/pci/drivers_probe". [RootWriter] is the implementation that
+// is not for tests.
 type Writer interface {
 	Write(file string, data []byte) error
 }
 
-// Reader reads one attribute without its trailing newline; the path is as for
-// [Writer]. A file that does not exist is an error that is [fs.ErrNotExist].
-// *sysfs.FS is one.
+// Reader reads one attribute without its trailing newline. The path is as for [Writer]. If the file does not exist, the
+// error matches [fs.ErrNotExist]. *sysfs.FS implements it.
 type Reader interface {
 	ReadString(file string) (string, error)
 }
@@ -57,23 +56,23 @@ type Control struct {
 // kernel creates the VFs one by one: mlx5 takes 25 seconds for 127.
 const NumVFsLimit = 2 * time.Minute
 
-// New returns a Control that writes through w, and reads the lists that it has to restore through r. It waits for a
-// write no longer than limit (six times as long for a reset, at least [NumVFsLimit] for the number of VFs), nor past
-// the end of its context. With limit 0, only the context counts.
+// New returns a Control that writes through w. Through r it reads the lists that it must restore after a reset. It
+// waits for a write until the end of the context, but no longer than limit. The limit is six times as long for a reset,
+// and at least [NumVFsLimit] for the number of VFs. With limit 0, only the context counts.
 func New(w Writer, r Reader, limit time.Duration) *Control {
 	return &Control{w: w, r: r, limit: limit, stuck: map[*StuckError]chan struct{}{}, resets: map[resetID]*reset{}}
 }
 
-// An Attribute is one write: for which function, where, and what.
+// An Attribute is one write: the function that it concerns, the path, and the value.
 type Attribute struct {
 	function pci.Address
 	path     string
 	value    string
 }
 
-// DriverOverride names the only driver that may bind a. The ID tables of drivers do not matter then. "" clears it: the kernel
-// clears on "\n" and ignores an empty write. It does not change the present driver, and does not survive a reboot or
-// the function's removal.
+// DriverOverride names the only driver that may bind a, regardless of the ID tables of drivers. "" clears the override:
+// the kernel clears it on "\n" and ignores an empty write. The override does not change the present driver, and does
+// not survive a reboot or the function's removal.
 func DriverOverride(a pci.Address, driver string) Attribute {
 	value := driver
 	if value == "" {
@@ -129,7 +128,7 @@ func ROM(a pci.Address, on bool) Attribute {
 	return Attribute{a, device(a, "rom"), value}
 }
 
-// XeAdmin returns the directory of what driver xe has for a PF's n-th VF, from 1
+// XeAdmin returns the directory in which driver xe has the values of a PF's n-th VF, counted from 1
 // (Documentation/ABI/testing/sysfs-driver-intel-xe-sriov).
 func XeAdmin(pf pci.Address, n int) string { return device(pf, fmt.Sprintf("sriov_admin/vf%d", n)) }
 
@@ -139,7 +138,7 @@ func XeValue(a pci.Address, admin, name, value string) Attribute {
 	return Attribute{a, admin + "/profile/" + name, value}
 }
 
-// XeStop ends at once what the VF a executes, until its next FLR.
+// XeStop stops at once what the VF a executes. The stop lasts until the VF's next FLR.
 func XeStop(a pci.Address, admin string) Attribute { return Attribute{a, admin + "/stop", "1"} }
 
 // VGPUType sets the vGPU type of a VF on NVIDIA's driver; 0 frees the vGPU. The driver refuses a type that does not fit beside the
@@ -175,7 +174,8 @@ func (e *WriteError) Error() string {
 // Unwrap returns the kernel's answer, for errors.Is with a [unix.Errno].
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// hint explains the answer: first as the attribute's own store function gives it, then as any attribute would.
+// hint explains the kernel's answer. It first looks for a meaning that only this attribute's store function has, and
+// then for the meaning that the error has for every attribute.
 func (e *WriteError) hint() string {
 	var errno unix.Errno
 	if !errors.As(e.Err, &errno) {

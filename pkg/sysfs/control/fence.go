@@ -15,12 +15,13 @@ import (
 )
 
 // StuckError is the error for a write that the kernel has not answered by its deadline. The write is still in the
-// kernel and may yet take effect. Until it returns, every write for the function is refused with this same error.
+// kernel and may yet take effect. Until the kernel answers it, every other write for the function fails with this
+// error.
 type StuckError struct {
 	Address pci.Address
 	// Path is the attribute below the root, "/sys/...", and Value the value of the write.
 	Path, Value string
-	// Operation describes an operation other than a write; Path is empty then.
+	// Operation describes an operation that is not a write to an attribute; then Path is empty.
 	Operation string
 	// Since is when the operation began.
 	Since time.Time
@@ -72,8 +73,8 @@ func (c *Control) Write(ctx context.Context, to Attribute) error {
 	}
 	ctx, cancel := deadline(ctx, c.writeLimit(to))
 	defer cancel()
-	// write(2) to sysfs can't be canceled: the kernel waits uninterruptibly in the caller's context. The channel has
-	// room for the answer, so that the goroutine ends even if nobody waits any more.
+	// A write(2) to sysfs can't be canceled, because the kernel waits uninterruptibly in the caller's context. The
+	// channel has room for the answer, so that the goroutine ends even if nobody waits any more.
 	begun, done := time.Now(), make(chan error, 1)
 	go func() { done <- c.w.Write(to.path, []byte(to.value)) }()
 	select {
@@ -82,7 +83,7 @@ func (c *Control) Write(ctx context.Context, to Attribute) error {
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-done: // the kernel's answer outweighs the deadline
+	case err := <-done: // if both came at once, the kernel's answer counts, and not the deadline
 		return refused(to, err)
 	default:
 	}
@@ -162,8 +163,8 @@ func (c *Control) Settle(ctx context.Context, a pci.Address) error {
 	}
 }
 
-// release waits for the kernel's late answer and then removes the fence. It drops the answer: the next user of the function
-// checks its state first.
+// release waits for the kernel's late answer and then removes the fence. It ignores the answer, because the next user
+// of the function checks the function's state first.
 func (c *Control) release(stuck *StuckError, done <-chan error) {
 	<-done //nolint:errcheck // the caller already returned
 	c.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// resetFactor is how many times longer Control waits for a reset than for another write, if the context allows it: the
-// kernel itself waits a minute for a function to answer after a reset (PCIE_RESET_READY_POLL_MS in drivers/pci/pci.c),
+// resetFactor is how many times longer Control waits for a reset than for another write, if the context allows it. The
+// kernel itself waits a minute until a function answers after a reset (PCIE_RESET_READY_POLL_MS in drivers/pci/pci.c),
 // for each function below a bridge.
 const resetFactor = 6
 
@@ -27,18 +27,18 @@ type ResetRun struct {
 	Joined bool
 }
 
-// Reset resets a by the method, one of the kernel's words in reset_method ("flr", "bus", ...). The kernel tries its list
-// in order and skips a method that turns out not to apply. So Reset reduces the list to the one method during the reset:
-// success then proves that this method was used. It restores the former list afterwards, also if the reset failed or ctx
-// ended. A crash in between leaves the list reduced until someone writes it ("default" restores the kernel's own) or the
-// node reboots.
+// Reset resets a by the method, one of the kernel's words in reset_method ("flr", "bus", ...). The kernel tries the
+// methods in its list in order, and skips a method that turns out not to apply. So Reset reduces the list to the one
+// method during the reset: if the reset succeeds, this method was used. Afterwards Reset restores the former list, even
+// if the reset failed or ctx ended. A crash in between leaves the list reduced until somebody writes it ("default"
+// restores the kernel's own list) or the node reboots.
 //
-// Kernels before 5.15 have no reset_method. There Reset only requests the reset, and the caller must make sure that the
+// Kernels before 5.15 have no reset_method. There, Reset only requests a reset, and the caller must make sure that the
 // method is the only possible one.
 //
-// If a reset is still in the kernel when ctx ends, or after six times the limit, the error is a [*StuckError], which
-// says nothing about the device. The next Reset by the same method for the same tenancy returns the result of that reset
-// and starts none. The tenancy is the one whose traces the reset clears; if it is empty, no result is kept.
+// If the reset is still in the kernel when ctx ends, or after six times the limit, the error is a [*StuckError]. It
+// says nothing about the device. The next Reset by the same method for the same tenancy starts no reset, but returns
+// the result of that one. The tenancy is the one whose traces the reset clears. If it is empty, no result is kept.
 func (c *Control) Reset(ctx context.Context, a pci.Address, method, tenancy string) (ResetRun, error) {
 	what := StuckError{Path: "/" + device(a, "reset"), Value: "1"}
 	return c.once(ctx, &reset{
@@ -49,9 +49,9 @@ func (c *Control) Reset(ctx context.Context, a pci.Address, method, tenancy stri
 	})
 }
 
-// ResetTogether runs work, which resets all functions of set by other means than sysfs, under the rules of
-// [Control.Reset]: work has its own goroutine, the set is fenced while it runs past the end of ctx, and the next call
-// for the tenancy returns its result.
+// ResetTogether runs work, which resets all functions of set by other means than sysfs. The rules of [Control.Reset]
+// apply: work has its own goroutine, the set is fenced if work is still running when ctx ends, and the next call for
+// the tenancy returns its result.
 func (c *Control) ResetTogether(ctx context.Context, set []pci.Address, method, tenancy string, work func() error) (ResetRun, error) {
 	if len(set) == 0 {
 		return ResetRun{}, errors.New("there is no function to reset")
@@ -78,7 +78,7 @@ type resetID struct {
 	first           pci.Address
 }
 
-// A reset is a reset that began. took and err are its result, which may be read after done is closed.
+// A reset is a reset that has begun. took and err are its result, and may be read after done is closed.
 type reset struct {
 	id    resetID
 	set   []pci.Address
@@ -91,7 +91,8 @@ type reset struct {
 	err  error
 }
 
-// once runs the reset, or returns the result of the same reset by an earlier, interrupted call.
+// once runs the reset. If an earlier call for the same reset was interrupted, it returns the result of that call's
+// reset instead.
 func (c *Control) once(ctx context.Context, r *reset) (ResetRun, error) {
 	if ctx.Err() != nil {
 		return ResetRun{}, fmt.Errorf("reset %s by %s: not started: %w", listed(r.set), r.id.method, context.Cause(ctx))
@@ -126,7 +127,7 @@ func (c *Control) begin(r *reset) error {
 			return stuck
 		}
 	}
-	// Results that nobody has taken are of the state before this reset.
+	// A result that nobody has taken describes the functions before this reset.
 	c.forget(r.set)
 	r.begun, r.done = time.Now(), make(chan struct{})
 	go func() {
@@ -137,8 +138,8 @@ func (c *Control) begin(r *reset) error {
 	return nil
 }
 
-// forget drops results of resets of these functions that no caller has taken: the next operation may leave new traces.
-// Callers hold mu, and none of the functions is fenced.
+// forget drops the results of these functions' resets that no caller has taken, because the next operation may leave
+// new traces. Callers hold mu, and none of the functions is fenced.
 func (c *Control) forget(set []pci.Address) {
 	for id, old := range c.resets {
 		if slices.ContainsFunc(old.set, func(a pci.Address) bool { return slices.Contains(set, a) }) {
@@ -158,7 +159,7 @@ func (c *Control) result(ctx context.Context, r *reset, joined bool) (ResetRun, 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A result is taken once: the same request later asks for a new reset.
+	// A result is used only once: if the same reset is requested later, a new one runs.
 	if c.resets[r.id] == r {
 		delete(c.resets, r.id)
 	}
@@ -205,12 +206,12 @@ func (c *Control) lift(r *reset) {
 	if r.id.tenancy == "" && c.resets[r.id] == r {
 		delete(c.resets, r.id)
 	}
-	// The fence must be gone first: callers that wait on done may write at once.
+	// The fence is removed before done is closed, because callers that wait for done may write at once.
 	close(r.done)
 }
 
-// AwaitResets waits until no reset of the functions whose caller was interrupted is in the kernel. It returns a
-// [*StuckError] if ctx, or the time limit of a reset, ends first.
+// AwaitResets waits until the kernel has finished all resets of the functions whose callers were interrupted. It
+// returns a [*StuckError] if ctx, or the time limit of a reset, ends first.
 func (c *Control) AwaitResets(ctx context.Context, set []pci.Address) error {
 	ctx, cancel := deadline(ctx, resetFactor*c.limit)
 	defer cancel()

@@ -67,7 +67,8 @@ func wordSize(text string) int {
 // character, or one character.
 func spanSize(text string) int { return nestedSpanSize(text, 0) }
 
-// maxSpans limits the spans in each other. Deeper ones count as single characters: a hostile file must not exhaust the stack.
+// maxSpans limits how deep spans are nested. Deeper spans count as single characters, because a hostile file must not
+// exhaust the stack.
 const maxSpans = 100
 
 func nestedSpanSize(text string, depth int) int {
@@ -101,8 +102,8 @@ func nestedSpanSize(text string, depth int) int {
 	return 1
 }
 
-// expand returns the value of a word: without quotes, with the values of its variables, and without the output of
-// commands. Line is the word's line.
+// expand returns the value of a word: without its quotes, with the values of its variables, and without the output of
+// commands. line is the number of the word's line.
 func (s *Settings) expand(word string, line int) []Line {
 	if s.depth >= maxNested {
 		return nil
@@ -119,7 +120,7 @@ func (s *Settings) expand(word string, line int) []Line {
 type expansion struct {
 	settings *Settings
 	line     int
-	// from is the line of the first byte that is not part of a part yet.
+	// from is the number of the line that pending begins in.
 	from    int
 	pending strings.Builder
 	parts   []Line
@@ -132,8 +133,8 @@ func (e *expansion) text(text string, quoted bool) {
 		i += size
 		switch {
 		case quoted && (span[0] == '\'' || span[0] == '"'):
-			// In double quotes, a single quote is an ordinary character. Continue after it, not after the text that it would
-			// quote.
+			// In double quotes, a single quote is an ordinary character. So go on right after the quote, and not after
+			// the text that it would quote.
 			e.put(span[:1])
 			i -= size - 1
 		case span[0] == '\'':

@@ -20,9 +20,9 @@ type Sources struct {
 	Environment, Scripts []string
 	// Entries have lines that begin with one of [Keywords].
 	Entries []string
-	// Lines contain only the command line.
+	// Lines are files that contain nothing but the command line.
 	Lines []string
-	// Quoted have lines of a title and a command line, both in quotes.
+	// Quoted are files whose lines have a title and a command line, both in quotes.
 	Quoted []string
 }
 
@@ -78,8 +78,8 @@ func Environments(f Files) []string {
 	return names
 }
 
-// Read returns the command lines that the files give later boots, with the lines that they are from. If a variable is
-// set several times, only its final value counts. Words after "--" are init's and left out.
+// Read returns the command lines that the files give to later boots, with the lines that they come from. If a variable
+// is set several times, only its final value counts. Words after "--" are for init, and are left out.
 func (s *Sources) Read(f Files) []Line {
 	env := s.environment(f)
 	var all []Line
@@ -99,14 +99,14 @@ func (s *Sources) Read(f Files) []Line {
 	return all
 }
 
-// LoadedFile is a file that a boot loader reads when it boots, with the lines that its command lines are from.
+// LoadedFile is a file that a boot loader reads at boot, with the lines that its command lines come from.
 type LoadedFile struct {
 	Path  string
 	Parts []Line
 }
 
-// Loaded returns the files with command lines that boot loaders read themselves. Tools write most of them, from settings that the
-// next boot does not read.
+// Loaded returns the files with command lines that boot loaders themselves read. Tools write most of these files from
+// settings, and the next boot does not read the settings.
 func (s *Sources) Loaded(f Files) []LoadedFile {
 	env := s.environment(f)
 	var all []LoadedFile
@@ -134,7 +134,7 @@ func entryLines(env *Settings, name, text string) []Line {
 	return all
 }
 
-// quoted returns the second text in quotes of each line. Two quotes in such a text are one of its own
+// quoted returns the second quoted text of each line. Two quotes in a row inside a text stand for one quote
 // (rodsbooks.com/refind/linux.html).
 func quoted(name, text string) []Line {
 	var all []Line

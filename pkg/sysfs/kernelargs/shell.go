@@ -13,19 +13,20 @@ type Line struct {
 	Value  string
 }
 
-// Settings evaluates the assignments in files in shell syntax, such as etc/default/grub. It runs no command, and keeps
-// both values if a condition decides: its result may have more than a shell would set, but not less.
+// Settings evaluates the assignments in files in shell syntax, such as etc/default/grub. It runs no command. If a
+// condition decides which value a variable gets, Settings keeps both values. So its result may have more than a shell
+// would set, but never less.
 type Settings struct {
 	values map[string][]Line
 	// replaced is where a variable was last set without its earlier value.
 	replaced map[string]Line
 	// text returns a file that is sourced, or "".
 	text func(name string) string
-	// path is the file that is read. nested counts the files that source it, and depth the words around the one that is
-	// expanded.
+	// path is the file that is being read. nested is the number of files around it that source each other. depth is how
+	// many words are around the word that is being expanded.
 	path          string
 	nested, depth int
-	// blocks counts the conditions around the command that is read.
+	// blocks is the number of conditions around the present command.
 	blocks int
 }
 
@@ -49,7 +50,7 @@ func (s *Settings) Has(variable string) bool {
 // Replaced returns where a variable was last set without its earlier value. It is empty if it never was.
 func (s *Settings) Replaced(variable string) Line { return s.replaced[variable] }
 
-// Limits against damaged or hostile files: maxNested for files that source each other and for nested substitutions,
+// Limits against damaged or hostile files. maxNested is for files that source each other and for nested substitutions,
 // maxParts for the parts of a value, and maxBytes for its text. No kernel takes a command line of that size.
 const (
 	maxNested = 8
@@ -89,14 +90,14 @@ func (s *Settings) Source(path, text string) {
 type command struct {
 	// name is its first word that assigns nothing.
 	name string
-	// conditional: it runs only if the one before it did or failed.
+	// conditional says that the command runs only if the command before it succeeded, or only if it failed.
 	conditional bool
 	// ahead are the tokens after the present one.
 	ahead []token
 }
 
-// isBeforeCommand reports whether a command's name follows the assignments at its beginning: they are for that command only
-// (POSIX.1-2017, Shell Command Language 2.9.1).
+// isBeforeCommand reports whether the present assignment stands before the name of a command. Such assignments are for
+// that command only (POSIX.1-2017, Shell Command Language 2.9.1).
 func (c *command) isBeforeCommand() bool {
 	for _, t := range c.ahead {
 		if t.operator {
@@ -157,7 +158,7 @@ func (s *Settings) include(t token) {
 func (s *Settings) assign(name string, parts []Line, plus, definite bool, line int) {
 	switch {
 	case plus || !definite && !keeps(parts, s.values[name]):
-		// += appends as it is. If the assignment may not run, both values count, as separate words.
+		// += appends the value as it is. If the assignment may not run, both values count, as separate words.
 		parts = append(slices.Clone(s.values[name]), spaced(parts, !plus)...)
 	case definite && len(s.values[name]) > 0 && !keeps(parts, s.values[name]):
 		s.replaced[name] = Line{Path: s.path, Number: line}
@@ -193,7 +194,7 @@ func join(parts []Line) string {
 type assignment struct {
 	name, value string
 	plus        bool
-	// element: the variable is an array, all of whose elements count as one value, with spaces between.
+	// element says that the variable is an array. All elements of an array count as one value, with spaces in between.
 	element bool
 }
 

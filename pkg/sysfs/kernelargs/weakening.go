@@ -5,13 +5,16 @@ import (
 	"strings"
 )
 
-// Weakening is an argument of the kernel that weakens the isolation of devices. Bootstrap refuses it, and a rule of the audit fails.
+// Weakening is an argument of the kernel that weakens the isolation of devices. Bootstrap refuses it, and the rule of
+// the audit fails for it.
 type Weakening struct {
 	// Rule is the ID of the audit's rule.
 	Rule string
-	// Name is the argument's name. That of a module's parameter has the module in front: "vfio.enable_unsafe_noiommu_mode".
+	// Name is the argument's name. The name of a module's parameter begins with the module:
+	// "vfio.enable_unsafe_noiommu_mode".
 	Name string
-	// Word is the bad word of the value, which may have several with commas between; empty if every value is bad.
+	// Word is the bad word of the value, which may have several words separated by commas. It is empty if every value
+	// is bad.
 	Word string
 	// Why completes the sentence "NAME=VALUE ...".
 	Why string
@@ -26,7 +29,8 @@ type Weakening struct {
 // that no word clears (intel_iommu_setup in drivers/iommu/intel/iommu.c, setup_irqremap in drivers/iommu/irq_remapping.c).
 func Weakenings() []Weakening {
 	return []Weakening{
-		// The override works by this argument alone: a kernel that has the patch, as several distributions' have, is a stock one without it.
+		// The override works only with this argument. Several distributions' kernels have the patch, and without the
+		// argument they behave like a stock kernel.
 		{Rule: "ACS-006", Name: "pcie_acs_override", Why: "makes the kernel assume isolation that the hardware does not have"},
 		{Rule: "IOM-008", Name: "intremap", Word: "off", Why: "disables interrupt remapping", Undo: "on"},
 		{Rule: "IOM-008", Name: "nointremap", Why: "disables interrupt remapping"},
