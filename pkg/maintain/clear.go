@@ -21,9 +21,10 @@ type Clearance struct {
 	// Reason and By are for the ledger.
 	Reason string
 	By     ledger.Operator
-	// WithoutProof ends the quarantine without a proof: its functions return to their drivers with a mark. The next
-	// claim whose class requires resets has them reset and proven first. A host driver gets them after a reset that
-	// succeeded by the kernel's answer, even if their registers have changed since.
+	// WithoutProof ends the quarantine without a proof: its functions return to their drivers with a mark. If the class
+	// of the next claim requires resets, the marked functions are reset and proven clean first. A host driver gets a
+	// function only after a reset that the kernel reports as successful, even if the function's registers have changed
+	// since.
 	WithoutProof bool
 }
 
@@ -35,9 +36,9 @@ func (c *Clearance) event(rec *journal.Record) ledger.Event {
 	return e
 }
 
-// Clear ends the quarantine of a claim's functions on an operator's order, which the ledger gets first. Unless the
-// order is to end it without a proof, the reset is tried again, and functions that it does not prove clean stay
-// quarantined.
+// Clear ends the quarantine of a claim's functions because an operator ordered it. The order is written to the ledger
+// first. Unless the operator ordered to end the quarantine without a proof, the reset is tried again, and functions
+// that it does not prove clean stay quarantined.
 //
 // Errors a caller may branch on: [ErrNotQuarantined], [effects.InUseError], [prepare.QuarantinedError],
 // [effects.EvidenceError].
@@ -55,8 +56,8 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 		return nil, fmt.Errorf("claim %s: %w", uid, ErrNotQuarantined)
 	}
 	work := *rec
-	// The event comes before any effect: a crash after it leaves an operator's decision in the ledger and the devices
-	// in quarantine, never the reverse.
+	// The event comes before any effect. So after a crash, the ledger may have an operator's decision while the devices
+	// are still in quarantine, but never the reverse.
 	if err := m.order.Effects.Record(ctx, work.Plan.Claim, how.event(&work)); err != nil {
 		return nil, err
 	}
@@ -69,8 +70,8 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 	return append([]isolation.Proof{}, work.Proofs...), err
 }
 
-// waive ends a quarantine without a proof. It saves the marks before the record ends: if it is interrupted after
-// that, the functions do not count as clean.
+// waive ends a quarantine without a proof. It writes the marks before the record ends, so that the functions do not
+// count as clean if it is interrupted in between.
 func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearance) error {
 	snap, release, err := m.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
@@ -80,8 +81,8 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 	if err := m.order.Effects.Backfill(ctx, snap, rec); err != nil {
 		return err
 	}
-	// After a reboot no process of the record's boot exists, and the functions have the drivers that this boot gave
-	// them. There is no holder to wait for, and nothing to make fit for a host driver.
+	// After a reboot, no process of the record's boot exists, and the functions are on the drivers that this boot gave
+	// them. So there is no holder to wait for, and no function to reset for a host driver.
 	earlier := rec.BootID != snap.Host.BootID
 	if !earlier {
 		if err := m.order.Effects.WaitUnheld(ctx, snap, rec, m.order.Config.HolderWait); err != nil {
@@ -109,16 +110,15 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 		return err
 	}
 	if earlier {
-		// The node may use the functions: they have the drivers of its boot. The record's bindings (VFIO by policy
-		// "bound", a VF's address) belong to another boot.
+		// The functions are on the drivers of this boot, and the node may use them. The bindings in the record (VFIO by
+		// policy "bound", a VF's address) belong to another boot, and must not be restored.
 		return m.order.Drop(ctx, rec)
 	}
 	return m.order.GiveBack(ctx, rec)
 }
 
-// makeFitForHost resets the functions of a quarantine before a host driver gets one of
-// them: their last tenant may have armed a device against the driver. The record stays as
-// it is.
+// makeFitForHost resets the functions of a quarantine before a host driver gets one of them, because their last tenant
+// may have prepared a device to attack the driver. The record stays as it is.
 func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if m.order.Effects.AllGone(rec) {
 		return nil
@@ -127,7 +127,7 @@ func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, 
 		return m.order.Effects.Deactivate(ctx, rec)
 	}
 	if err := m.order.Effects.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
-		return err // somebody moved one to its host driver, and uses it there
+		return err // somebody moved a function to its host driver and uses it there
 	}
 	own := *rec
 	own.Baseline = nil // no proof is required: the functions are compared with their present state

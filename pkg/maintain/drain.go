@@ -17,17 +17,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// A drain is only a mark: plans refuse the function as soon as the mark is on disk. The progress of the drain is in the
-// other records. So nothing has to be undone after a crash, and the next look (by the command, the plugin or
-// AfterRecover) finishes the drain.
+// A drain is only a mark. As soon as the mark is on disk, plans refuse the function. The progress of the drain follows
+// from the records. So a crash leaves nothing to undo, and the next look (by the command, the plugin or AfterRecover)
+// finishes the drain.
 
-// ErrNotOurs is the error for a function that no claim can get, so that it can't be drained.
+// ErrNotOurs is the error for a function that can't be drained, because no claim can get it.
 var ErrNotOurs = errors.New("kata-vfio does not publish the device")
 
 // ErrNotDrained is the error for a drain that was ended, perhaps by another process.
 var ErrNotDrained = errors.New("the device is not drained")
 
-// WouldDrain returns the result that Drain of a function would have, and changes nothing.
+// WouldDrain returns the result that Drain would have, and changes nothing.
 func (m *Maintainer) WouldDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -68,10 +68,10 @@ func (m *Maintainer) resolveDrain(snap *device.Snapshot, d *journal.Drain) error
 	return nil
 }
 
-// Drain drains a function and all functions that go with it, and returns them to their drivers if no claim has them.
-// Otherwise FinishDrains does that after the last claim ends. It may be repeated, also with another reason. Drains are
-// independent: a function that goes with a drained one gets its own mark. An error before the mark changes nothing.
-// After a later error the drain is in effect, and the next look continues it.
+// Drain drains a function and all functions of its drain set, and returns them to their drivers if no claim has them.
+// Otherwise FinishDrains does that after the last claim has ended. Drain may be repeated, also with another reason.
+// Drains are independent: a function of the set can have a mark of its own. If Drain fails before the mark is written,
+// nothing has changed. After a later error, the drain is in effect, and the next look continues it.
 //
 // Errors a caller may branch on: [ErrNotOurs], [effects.EvidenceError].
 func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Operator) (*Draining, error) {
@@ -86,7 +86,8 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 		d.Since = time.Now().UTC().Format(time.RFC3339)
 	}
 	d.By = by.String()
-	// A Prepare holds these locks until its record exists, so that each claim either has a record or sees the mark.
+	// A Prepare holds the same locks until its record exists. So each claim either has a record now, or will see the
+	// mark.
 	err = m.withDrainSet(ctx, d.Address, func(snap *device.Snapshot) error {
 		if err := m.recordDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
 			return err
@@ -100,8 +101,8 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 }
 
 // Undrain removes the mark that drains a function, and binds functions of policy "bound" to VFIO again. It returns the
-// address of the drain, and false if the function was not drained. It may be repeated, and must be if another mark
-// covers the function as well ([Maintainer.DrainedWith]).
+// address of the drain, and false if the function was not drained. It may be repeated. If another mark also covers the
+// function, it must be repeated to remove that one too ([Maintainer.DrainedWith]).
 func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, by ledger.Operator) (pci.Address, bool, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -129,12 +130,12 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 		return a, false, err
 	}
 	addrs := drainAddresses(snap, a)
-	// The mark is gone, so a crash here leaves the functions on their host drivers. The binding by policy can be
-	// repeated, by Undrain too.
+	// The mark is removed now. A crash here leaves the functions on their host drivers, and the binding by policy can
+	// be repeated, also by Undrain.
 	return a, true, m.BindSomeByPolicy(ctx, func(a pci.Address) bool { return slices.Contains(addrs, a) })
 }
 
-// accountForAll does so for all functions that an operator returns to use.
+// accountForAll accounts for the fatal errors of all functions that an operator returns to use.
 func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) error {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	for _, a := range addrs {
@@ -145,8 +146,8 @@ func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) err
 	return err
 }
 
-// DrainedWith returns the address whose drain covers a function: its own, or that of a function that it goes with; false
-// if it is not drained.
+// DrainedWith returns the address of the drain that covers a function: the function's own address, or that of a
+// function with whose drain set it goes. It returns false if the function is not drained.
 func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -186,8 +187,8 @@ func (m *Maintainer) DrainsIn(snap *device.Snapshot) ([]Draining, error) {
 	return all, nil
 }
 
-// FinishDrains continues every drain: functions that no claim has return to their drivers, even
-// if policy "bound" keeps them on VFIO. It may be repeated; functions in use keep waiting.
+// FinishDrains continues every drain: functions that no claim has return to their drivers, even if policy "bound" keeps
+// them on VFIO. Functions in use stay where they are until a later call. FinishDrains may be repeated.
 func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	drains, err := m.order.Effects.Journal.Drains()
 	if err != nil {
@@ -197,7 +198,7 @@ func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	var errs []error
 	for _, d := range drains {
 		state, err := m.FinishDrain(ctx, d)
-		// Another process took the drain back after the list was read.
+		// Another process removed the drain after the list was read.
 		if errors.Is(err, ErrNotDrained) {
 			continue
 		}
@@ -209,8 +210,8 @@ func (m *Maintainer) FinishDrains(ctx context.Context) ([]Draining, error) {
 	return all, errors.Join(errs...)
 }
 
-// FinishDrain does so for one. It skips a function whose lock it can't get within the limit for one record: the next
-// look retries it.
+// FinishDrain continues one drain. If it can't get the lock of a function within the limit for one record, it returns
+// an error, and the next look tries again.
 //
 // Errors a caller may branch on: [ErrNotDrained].
 func (m *Maintainer) FinishDrain(ctx context.Context, d journal.Drain) (*Draining, error) {
@@ -230,7 +231,7 @@ func (m *Maintainer) FinishDrain(ctx context.Context, d journal.Drain) (*Drainin
 	return m.drainingNow(ctx, d)
 }
 
-// drainingNow is draining by a fresh look at the functions and the mark.
+// drainingNow returns the progress of a drain, after it has read the functions and the mark again.
 func (m *Maintainer) drainingNow(ctx context.Context, d journal.Drain) (*Draining, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -251,8 +252,8 @@ func (m *Maintainer) drainingNow(ctx context.Context, d journal.Drain) (*Drainin
 	return m.draining(snap, now), nil
 }
 
-// endBound returns a function of policy "bound" to its driver. Under the locks it checks again whether the drain is over
-// or a claim has the function.
+// endBound returns a function of policy "bound" to its driver. With the locks held, it checks again that the drain
+// still stands and that no claim has the function.
 func (m *Maintainer) endBound(ctx context.Context, id string, drained journal.Drain) error {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
@@ -304,7 +305,7 @@ func (m *Maintainer) withDrainSet(ctx context.Context, a pci.Address, work func(
 	return work(snap)
 }
 
-// recordDrain writes the event of a drain before it has an effect.
+// recordDrain writes the event of a drain to the ledger before the drain has an effect.
 func (m *Maintainer) recordDrain(ctx context.Context, snap *device.Snapshot, t ledger.Type, a pci.Address, reason string, by ledger.Operator) error {
 	if m.order.Effects.Ledger == nil {
 		return nil
@@ -317,7 +318,7 @@ func (m *Maintainer) recordDrain(ctx context.Context, snap *device.Snapshot, t l
 		}
 		e.Devices = append(e.Devices, d)
 	}
-	// The append goes on if the caller gives up. An append that fails stops the drain before it has an effect.
+	// The append continues even if the caller gives up. If it fails, the drain stops before it has an effect.
 	err := m.order.Effects.Observe.Timed(plan.Ref{}, effects.PhaseLedger, func() error {
 		_, err := m.order.Effects.Ledger.Append(context.WithoutCancel(ctx), e)
 		return err

@@ -9,22 +9,23 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// Draining is a drain and how far it has come.
+// Draining is a drain with its progress.
 type Draining struct {
 	journal.Drain
-	// Functions are all functions that are drained with it, including itself.
+	// Functions are all functions that are drained together, the named function included.
 	Functions []DrainedFunction `json:"functions"`
-	// Holders are the claims that still have any of them. Quarantined are the ended claims whose functions could not be
-	// proven clean, and stay on VFIO.
+	// Holders are the claims that still have one of the functions. Quarantined are ended claims whose functions could
+	// not be proven clean and stay on VFIO.
 	Holders     []plan.Ref `json:"holders"`
 	Quarantined []plan.Ref `json:"quarantined"`
-	// Unsure is a record that can't be read and may have one of them.
+	// Unsure is the path of a record that can't be read and that may be of a claim with one of the functions.
 	Unsure string `json:"unsure,omitempty"`
 	// bound are the records of functions that policy "bound" keeps on VFIO.
 	bound []*journal.Record
 }
 
-// Done reports whether no claim has any of it, and each function is where it came from.
+// Done reports whether no claim has one of the functions, no quarantine and no policy "bound" keeps one on VFIO, and no
+// unreadable record may be of such a claim.
 func (d *Draining) Done() bool {
 	return len(d.Holders) == 0 && len(d.Quarantined) == 0 && len(d.bound) == 0 && d.Unsure == ""
 }
@@ -39,7 +40,7 @@ func (d *Draining) Has(a pci.Address) bool {
 	return slices.ContainsFunc(d.Functions, func(f DrainedFunction) bool { return f.Address == a })
 }
 
-// add enters a record, and where its functions go.
+// add adds a record to the progress. In homes it notes the drivers to which the record's functions return.
 func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
 	switch {
 	case rec.Kind == journal.Bound && rec.State != journal.Quarantined:
@@ -51,7 +52,8 @@ func (d *Draining) add(rec *journal.Record, homes map[pci.Address]string) {
 	}
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
-		// A claim of a bound function found it on VFIO; only the record of policy "bound" has the original driver.
+		// A claim of a bound function found the function on VFIO. Only the record of policy "bound" has its original
+		// driver.
 		if _, known := homes[fn.Address]; !known || rec.Kind == journal.Bound {
 			homes[fn.Address] = fn.Original.Driver
 		}
@@ -66,7 +68,7 @@ type DrainedFunction struct {
 	// Driver is its current driver, and Home is the driver that it returns to.
 	Driver string `json:"driver"`
 	Home   string `json:"home"`
-	// Gone reports whether it is off the bus.
+	// Gone says that the function is not on the bus.
 	Gone bool `json:"gone,omitempty"`
 }
 
@@ -106,8 +108,8 @@ func drainedFunction(snap *device.Snapshot, a pci.Address, homes map[pci.Address
 	return DrainedFunction{Address: a, Name: f.Name(), Driver: f.Driver, Home: home}
 }
 
-// drainedWith returns the drain that covers a function: its own, or that of one that it goes with, or one of a device that
-// had the address before.
+// drainedWith returns the drain that covers a function. It may be a drain of the function, of a function with whose
+// drain set the function goes, or of a device that had the address before.
 func drainedWith(snap *device.Snapshot, a pci.Address, drains []journal.Drain) (journal.Drain, bool) {
 	own := func(d journal.Drain) bool { return d.Address == a && !d.Gone }
 	covers := func(d journal.Drain) bool { return !d.Gone && slices.Contains(drainAddresses(snap, d.Address), a) }
@@ -120,7 +122,7 @@ func drainedWith(snap *device.Snapshot, a pci.Address, drains []journal.Drain) (
 	return journal.Drain{}, false
 }
 
-// again finds a drain among those of a later look.
+// again finds a drain in a list that was read later.
 func again(d journal.Drain, drains []journal.Drain) (journal.Drain, bool) {
 	i := slices.IndexFunc(drains, func(o journal.Drain) bool {
 		return o.Identity == d.Identity && (d.Identity != device.Identity{} || o.Address == d.Address)
@@ -131,8 +133,8 @@ func again(d journal.Drain, drains []journal.Drain) (journal.Drain, bool) {
 	return drains[i], true
 }
 
-// drainAddresses are those of all functions that go with a, itself included
-// whether it is there or not.
+// drainAddresses returns the addresses of all functions that are drained with a. a itself is always included, even if
+// no function is there.
 func drainAddresses(snap *device.Snapshot, a pci.Address) []pci.Address {
 	f, ok := snap.Function(a)
 	if !ok {

@@ -1,6 +1,7 @@
-// Package maintain takes care of a node's functions outside the life of a claim: it drains them, clears quarantines, returns
-// orphans, creates the VFs of PFs, binds functions of policy "bound" to VFIO, and keeps free devices ready for claims. It
-// works with the locks, records and effects of package prepare, so that it may run while claims come and go.
+// Package maintain takes care of a node's functions outside the life of a claim. It drains functions, clears
+// quarantines, returns orphans, creates the VFs of PFs, binds functions of policy "bound" to VFIO, and keeps free
+// devices ready for claims. It uses the locks, records and effects of package prepare, so it may run while claims come
+// and go.
 package maintain
 
 import (
@@ -20,7 +21,7 @@ import (
 
 // Eswitches are the switches inside PFs; see package vf.
 type Eswitches interface {
-	// Mode returns the empty mode if the PF's driver has none.
+	// Mode returns the mode of the PF's eswitch. It is empty if the PF's driver has no eswitch modes.
 	Mode(ctx context.Context, pf pci.Address) (vf.Mode, error)
 	// SetMode sets the mode of the eswitch of a PF that has no VFs, and reads it back.
 	SetMode(ctx context.Context, pf pci.Address, m vf.Mode) error
@@ -33,13 +34,13 @@ type Maintainer struct {
 	eswitches Eswitches
 }
 
-// New returns a Maintainer that works in the order of a [prepare.Preparer].
+// New returns a Maintainer that shares the [prepare.Order] of a [prepare.Preparer].
 func New(order *prepare.Order, e Eswitches) *Maintainer {
 	return &Maintainer{order: order, eswitches: e}
 }
 
-// AfterRecover is the next step after [prepare.Preparer.Recover]: it finishes drains, and adds functions that no record
-// explains to the recovery.
+// AfterRecover completes the work of [prepare.Preparer.Recover]: it finishes drains, and adds functions without a
+// record to r's orphans.
 func (m *Maintainer) AfterRecover(ctx context.Context, r *prepare.Recovery) error {
 	if _, err := m.FinishDrains(ctx); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
@@ -47,12 +48,12 @@ func (m *Maintainer) AfterRecover(ctx context.Context, r *prepare.Recovery) erro
 	return m.findOrphans(ctx, r)
 }
 
-// boundID is the record's ID of a function that is bound without a claim.
+// boundID returns the ID of the record of a function that is bound without a claim.
 func boundID(f *device.Function) string { return ledger.BindingUID + f.Address.Label() }
 
-// BindByPolicy binds every function of policy "bound" that has a host driver and is not drained, each with its own
-// record, so that it is ready for claims and its original driver is known. Call it after Recover; it may be repeated.
-// Functions that can't be bound are reported together and stay unchanged. It skips functions that a claim has.
+// BindByPolicy binds every function of policy "bound" that is not on VFIO, not drained, and that no claim has. Each
+// gets a record of its own, so that it is ready for claims and its original driver is known. Functions that can't be
+// bound stay unchanged, and are reported together. Call BindByPolicy after Recover. It may be repeated.
 func (m *Maintainer) BindByPolicy(ctx context.Context) error {
 	return m.BindSomeByPolicy(ctx, func(pci.Address) bool { return true })
 }
@@ -73,7 +74,8 @@ func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Addres
 		f := &snap.Functions[i]
 		choice := n.Selection.Choice(f.Address)
 		holding, held := n.Owners[f.Address]
-		// A drained function stays where the operator wants it, and a claim's own record decides its functions' bindings.
+		// A drained function stays where the operator wants it. The bindings of a claim's functions are decided by the
+		// claim's own record.
 		if _, out := plan.FindDrain(snap, f, drained); out || held && !holding.Bound || !meant(f.Address) {
 			continue
 		}
@@ -84,7 +86,7 @@ func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Addres
 	return errors.Join(errs...)
 }
 
-// bindByPolicy does so for one, within the limit for one record.
+// bindByPolicy binds one function of policy "bound", within the limit for one record.
 func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
@@ -114,7 +116,7 @@ func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error
 	return err
 }
 
-// boundConfig requests the binding alone: the requirements of a tenant are checked when a claim comes.
+// boundConfig returns parameters that request only the binding. What a tenant requires is checked when a claim comes.
 func boundConfig() v1alpha1.VFIOConfig {
 	allow := true
 	cfg := v1alpha1.VFIOConfig{Reset: v1alpha1.ResetSkip, AllowUnisolated: &allow}

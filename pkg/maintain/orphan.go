@@ -22,18 +22,18 @@ import (
 // Orphan is a function on a VFIO driver that the node config selects and no record explains.
 type Orphan struct {
 	Address pci.Address
-	// GivenBack is the driver to which it was returned; empty if it was not.
+	// GivenBack is the driver to which the function was returned; empty if it was not returned.
 	GivenBack string
-	// Why is the reason why it was left alone. Err is the error if its return failed: the next look tries again.
+	// Why says why the function was left alone. Err is the error if its return failed; then the next look tries again.
 	Why string
 	Err error
 }
 
 // GiveBackOrphans returns orphans to their drivers, if the ledger says that kata-vfio bound them in this boot, and from
-// which driver. It skips all others, functions of policy "bound", and VFs, whose former settings only the record had. It
-// resets each orphan first, because its last tenant may have prepared it against the host's driver, and marks it,
-// because it is not proven clean. The ledger gets the end of the claims that had it. It may be repeated, and retries
-// failed returns.
+// which driver. It leaves all other orphans alone. It also leaves functions of policy "bound" alone, and VFs, whose
+// former settings only the lost record had. It resets each orphan before the return, because the last tenant may have
+// prepared it to attack the host's driver, and marks it, because it is not proven clean. It writes the end of the
+// claims that had the orphan to the ledger. It may be repeated, and retries returns that failed.
 func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	all := m.retryOrphans(ctx)
 	r := &prepare.Recovery{}
@@ -53,8 +53,9 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 	return all, nil
 }
 
-// rememberEvents reads the ledger once for all orphans. Devices that are on VFIO from the node's start on are orphans at
-// each look, and the ledger may be large. If it can't be read, each orphan reads it again and fails by itself.
+// rememberEvents reads the ledger once for all orphans. Devices that are on VFIO from the node's start on are orphans
+// at each look, and the ledger may be large. If the ledger can't be read now, it is read again for each orphan, and the
+// return of that orphan fails.
 func (m *Maintainer) rememberEvents(ctx context.Context, orphans []pci.Address) {
 	if m.order.Effects.Ledger != nil && len(orphans) > 0 {
 		_ = m.order.Effects.Ledger.Remember(ctx, orphans, ledger.Bind, ledger.Quarantine, ledger.Release, ledger.Prepare)
@@ -75,7 +76,7 @@ func (m *Maintainer) findOrphans(ctx context.Context, r *prepare.Recovery) error
 	return nil
 }
 
-// orphans returns our functions on VFIO drivers without a record, by address.
+// orphans returns the functions that kata-vfio publishes and that are on VFIO drivers without a record, by address.
 func (m *Maintainer) orphans(snap *device.Snapshot) []pci.Address {
 	n := m.order.Planning.WithOwners(snap)
 	var orphans []pci.Address
@@ -89,15 +90,15 @@ func (m *Maintainer) orphans(snap *device.Snapshot) []pci.Address {
 	return orphans
 }
 
-// orphanRecord returns the record for the return of an orphan. Recover finishes an interrupted return like that of any
-// claim.
+// orphanRecord returns the record for the return of an orphan. Recover completes an interrupted return, as it does for
+// any claim.
 func orphanRecord(a pci.Address) *journal.Record {
 	return &journal.Record{Kind: journal.Orphan, Plan: plan.Plan{
 		Claim: plan.Ref{UID: journal.OrphanID(a)}, Functions: []plan.Function{{Address: a}},
 	}}
 }
 
-// retryOrphans retries orphans that could not be returned: they have a record since then.
+// retryOrphans tries again to return orphans whose return failed before. They have a record since then.
 func (m *Maintainer) retryOrphans(ctx context.Context) (all []Orphan) {
 	records, _ := m.order.Effects.Journal.List() // a record that can't be read is left alone
 	for _, rec := range records {
@@ -130,8 +131,8 @@ func (m *Maintainer) retryOrphan(ctx context.Context, id string) error {
 	return m.order.TakeOff(ctx, &work)
 }
 
-// giveBackOrphan looks again under the locks of the function's group, which every
-// claim of it holds until it has its record.
+// giveBackOrphan returns one orphan. It looks at the function again under the locks of its group, which every claim of
+// the function holds until the claim has its record.
 func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan, error) {
 	ctx, cancel := m.order.InTime(ctx)
 	defer cancel()
@@ -166,7 +167,8 @@ func (m *Maintainer) giveBackOrphan(ctx context.Context, a pci.Address) (*Orphan
 		orphan.Why = why
 		return orphan, err
 	}
-	// Before VFs are left out: their tenancies have ended, too, whether or not a VF can go back.
+	// The ends are written before VFs are left out: the tenancies of a VF have ended too, even if the VF can't be
+	// returned.
 	if err := m.endWithoutRecord(ctx, snap, lost); err != nil {
 		return nil, err
 	}
@@ -215,7 +217,7 @@ func (m *Maintainer) findOrigin(ctx context.Context, snap *device.Snapshot, f *d
 	return "", "the last event of this device in the ledger does not say which driver it came from", nil
 }
 
-// restoreOrphan marks the function, writes a record of the changes to undo, and undoes them.
+// restoreOrphan marks the function, writes a record that says what to undo, and undoes it.
 func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
 	mark := journal.ResetMark{Address: f.Address, Identity: snap.Identify(f), Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
 	if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
@@ -228,7 +230,7 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 		Address: f.Address, Vendor: f.Vendor, Device: f.Device, Identity: snap.Identify(f), Group: *f.Group, Role: plan.RoleDevice,
 		Original: plan.Binding{Driver: origin}, Target: now,
 	}
-	// Preparing is the state that Recover undoes, so a crash from here on ends in the same undo.
+	// Recover undoes a record in state Preparing, so a crash from here on ends in the same undo.
 	if err := m.order.Effects.Save(rec, journal.Preparing, "no record explains why the device was on "+f.Driver); err != nil {
 		return err
 	}
@@ -239,8 +241,8 @@ func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, r
 	return nil
 }
 
-// resetOrphan resets an orphan, or returns the reason why that is impossible. A crash before or after leaves no trace: the
-// next look resets it again.
+// resetOrphan resets an orphan, or returns the reason why that is impossible. It writes no record. After a crash, the
+// next look resets the orphan again.
 func (m *Maintainer) resetOrphan(ctx context.Context, n plan.Node, f *device.Function, origin string) (why string, err error) {
 	rec := orphanRecord(f.Address)
 	for _, r := range isolation.Resets(n.Snapshot, f) {
@@ -283,12 +285,12 @@ func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 	})
 }
 
-// A claim whose record is lost has no end: it is not unprepared, and the ledger would name
-// its tenant as the holder for ever. Its end is written when its functions are found as
-// orphans and no process has any of them.
+// A claim whose record is lost would have no end: it can't be unprepared, and the ledger would name its tenant as the
+// holder for ever. So its end is written when its functions are found as orphans and no process has any of them open.
 
-// claimsWithoutRecord returns the tenancies that had an orphan and have neither an end in the ledger nor a record, each from
-// its Prepare on. It returns a reason if a process still has a function of one.
+// claimsWithoutRecord returns the tenancies that had an orphan and that have neither an end in the ledger nor a record.
+// Each is the list of its events from its Prepare on. If a process still has a function of such a tenancy open,
+// claimsWithoutRecord returns the reason.
 func (m *Maintainer) claimsWithoutRecord(ctx context.Context, f *device.Function) (lost [][]ledger.Event, why string, err error) {
 	ids := []string{boundID(f)}
 	last, err := m.order.Effects.Ledger.Last(ctx, f.Address, ledger.Prepare)
@@ -348,12 +350,12 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 			if f, ok := snap.Function(a); ok {
 				mark.Identity = snap.Identify(f)
 			}
-			// The mark is durable first: a crash after it costs one more reset, a crash before it changes nothing.
+			// The mark is written first. A crash after it costs one more reset, and a crash before it changes nothing.
 			if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
 				return err
 			}
 		}
-		// The event has the UID alone: the names in the ledger may be pseudonyms.
+		// The event has only the claim's UID, because the names in the ledger may be pseudonyms.
 		if err := m.order.Effects.Record(ctx, plan.Ref{UID: uid}, lastTenancy(events)...); err != nil {
 			return err
 		}
@@ -363,7 +365,7 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 
 const recordLost = "its claim's record was lost"
 
-// lastTenancy returns the events that end a tenancy: the VM no longer has its devices, and neither has the claim.
+// lastTenancy returns the events that end a tenancy: neither the VM nor the claim has the devices any more.
 func lastTenancy(events []ledger.Event) []ledger.Event {
 	var end []ledger.Event
 	if last := effects.FindLast(events, ledger.Open, ledger.Close); last != nil && last.Type == ledger.Open {

@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
-// Provisions returns what Provision would do now. Nothing is locked or written.
+// Provisions returns what Provision would do now. It locks and writes nothing.
 func (m *Maintainer) Provisions(ctx context.Context) ([]plan.Provision, error) {
 	if m.order.Effects.Node == nil || len(m.order.Effects.Node.VirtualFunctions) == 0 {
 		return nil, nil
@@ -44,18 +44,17 @@ func (m *Maintainer) provisions(ctx context.Context, snap *device.Snapshot, rule
 	return plan.Provisions(rules, n, eswitches), nil
 }
 
-// Provision creates the VFs of the PFs in the node's config, in the configured
-// mode. It returns the changes, and the PFs that it did not change with the
-// reason. Call it after Recover, which knows the owners of the VFs. It may be
-// repeated. A crash in the middle leaves a PF without VFs, and the next call
-// creates them. A refusal is not an error.
+// Provision creates the VFs of the PFs in the node config, in the configured mode. It returns the changes, and the PFs
+// that it did not change with the reason. Such a refusal is not an error. Call Provision after Recover, because it must
+// know which claims have the VFs. It may be repeated: a crash in the middle leaves a PF without VFs, and the next call
+// creates them.
 func (m *Maintainer) Provision(ctx context.Context) ([]plan.Provision, error) {
 	return m.Reprovision(ctx, func(*plan.Provision) (why, fix string) { return "", "" })
 }
 
-// Reprovision is Provision, except for changes that hold refuses. hold returns the
-// reason against a change that is due, and the fix, or "" to allow it. PFs are
-// changed concurrently, so hold is called from several goroutines.
+// Reprovision is Provision, but leaves out the changes that hold refuses. For a change that is due, hold returns the
+// reason against it and the fix, or "" to allow the change. PFs are changed concurrently, so hold is called from
+// several goroutines.
 func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision) (why, fix string)) ([]plan.Provision, error) {
 	all, err := m.Provisions(ctx)
 	if err != nil {
@@ -82,10 +81,10 @@ func (m *Maintainer) Reprovision(ctx context.Context, hold func(*plan.Provision)
 	return all, nil
 }
 
-// provisionOne decides again under the PF's lock, which claims of its VFs hold
-// too, and acts.
+// provisionOne decides again about one PF and changes it. It holds the PF's lock, which claims of the PF's VFs hold
+// too.
 func (m *Maintainer) provisionOne(ctx context.Context, rule *v1alpha1.VFRule, out *plan.Provision, hold func(*plan.Provision) (why, fix string)) error {
-	wait, cancel := m.order.InTime(ctx) // for the lock alone: to make many VFs takes its time
+	wait, cancel := m.order.InTime(ctx) // for the lock only, because it takes long to create many VFs
 	defer cancel()
 	release, err := m.order.Effects.Lock(wait, plan.Ref{}, []effects.Lock{{Name: "pf-" + out.PF.Label()}})
 	if err != nil {
@@ -122,8 +121,8 @@ func (m *Maintainer) refreshPF(ctx context.Context, a pci.Address) (*device.Snap
 	return m.order.Effects.Inventory.Refresh(ctx, addrs)
 }
 
-// makeVFs sets the mode while the PF has no VFs, and creates them. If the mode is
-// refused, the PF gets its VFs in its present mode.
+// makeVFs sets the mode while the PF has no VFs, and then creates the VFs. If the mode can't be set, the PF gets its
+// VFs in the present mode, and makeVFs returns the error.
 func (m *Maintainer) makeVFs(ctx context.Context, out *plan.Provision) error {
 	var modeErr error
 	if out.ChangesMode() {

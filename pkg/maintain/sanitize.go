@@ -17,16 +17,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sanitize"
 )
 
-// Errors of what an operator asks for about a stage.
+// Errors for requests of an operator about a sanitizing stage.
 var (
 	// ErrNoFailedStage says that no sanitizing stage of the function failed.
 	ErrNoFailedStage = errors.New("no sanitizing stage of it failed, and its firmware has no change to accept")
-	// ErrNotOnlyFirmware says that more than its firmware keeps the function in quarantine.
+	// ErrNotOnlyFirmware says that the function is not in quarantine only because of its firmware.
 	ErrNotOnlyFirmware = errors.New("its stage did not end with changed firmware only, and nothing else can be accepted")
 )
 
-// mostInterrupted is how many stages in a row may be interrupted. Whoever can delete pods must not be able to hold a device
-// back without anybody noticing.
+// mostInterrupted is how many stages in a row may be interrupted before the function is quarantined. It is limited so
+// that nobody who can delete pods is able to hold a device back unnoticed.
 const mostInterrupted = 3
 
 // StageMarks returns the marks of functions that are not sanitized, by address.
@@ -34,7 +34,7 @@ func (m *Maintainer) StageMarks() ([]journal.SanitizeMark, error) {
 	return m.order.Effects.Journal.Unsanitized()
 }
 
-// EndedStages returns the marks with a stage that no longer has its device and is not decided yet, by address. Call
+// EndedStages returns, by address, the marks whose stage no longer has its device and is not decided yet. Call
 // [Maintainer.ConcludeStage] for each.
 func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
 	marks, err := m.StageMarks()
@@ -50,7 +50,8 @@ func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The record goes when the stage's claim is unprepared, so without it the stage's VM has lost the device.
+		// The record is removed when the stage's claim is unprepared. So if there is no record, the stage's VM no
+		// longer has the device.
 		if rec == nil {
 			ended = append(ended, marks[i])
 		}
@@ -58,7 +59,7 @@ func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
 	return ended, nil
 }
 
-// Accepted returns the firmware measurements that are accepted for a marked function; none if it was never measured.
+// Accepted returns the accepted firmware measurements of a marked function; none if the function was never measured.
 func (m *Maintainer) Accepted(mark *journal.SanitizeMark) ([]sanitize.Measurement, error) {
 	proof, err := m.proven(mark.Identity)
 	return proof.Firmware, err
@@ -74,9 +75,10 @@ func (m *Maintainer) proven(id device.Identity) (journal.SanitizeProof, error) {
 	return proof, nil
 }
 
-// ConcludeStage carries out the decision on an ended stage: a clean device is free, an interrupted stage is repeated, and
-// any other device is in quarantine. The ledger has the decision first, so that a crash after it repeats the event and
-// never loses it. image is the digest that ran. A stage that is decided already is not an error.
+// ConcludeStage carries out the decision on an ended stage: a clean device becomes free, an interrupted stage is
+// repeated, and any other device is quarantined. The decision is written to the ledger first, so that a crash after it
+// can only repeat the event, but never lose it. image is the digest of the image that ran. It is no error if the stage
+// is decided already.
 //
 // Errors a caller may branch on: [effects.EvidenceError].
 func (m *Maintainer) ConcludeStage(ctx context.Context, ended *journal.SanitizeMark, outcome sanitize.Outcome, image string) error {
@@ -98,7 +100,8 @@ func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Ou
 	switch {
 	case outcome.Verdict == sanitize.Clean:
 		proof := newProof(mark, &stage, outcome.Result, image)
-		// A result that leaves a measurement out must not make the next one the device's first.
+		// Former measurements are kept: if a result leaves a measurement out, the next measurement of that name must
+		// not count as the device's first.
 		former, err := m.proven(mark.Identity)
 		if err != nil {
 			return err
@@ -169,7 +172,7 @@ func describeResult(to *ledger.Sanitization, result *sanitize.Result) {
 	}
 }
 
-// append writes an event that concerns no claim's record. The append goes on if the caller gives up.
+// append writes an event to the ledger that concerns no claim's record. It continues even if the caller gives up.
 func (m *Maintainer) append(ctx context.Context, e ledger.Event) error {
 	if m.order.Effects.Ledger == nil {
 		return nil
@@ -201,9 +204,9 @@ func (m *Maintainer) FailedStage(ctx context.Context, a pci.Address) (journal.Sa
 	return *mark, true, nil
 }
 
-// ClearStage ends the quarantine of a function whose stage failed, because an operator says so, which the ledger has first:
-// another stage runs. WithoutProof frees the function as it is; if its rule asks for a stage before each claim, one runs
-// anyway.
+// ClearStage ends the quarantine of a function whose stage failed, because an operator ordered it. The order is written
+// to the ledger first. Then another stage runs. With WithoutProof, the function becomes free as it is; if its rule asks
+// for a stage before each claim, a stage runs anyway.
 //
 // Errors a caller may branch on: [ErrNoFailedStage], [effects.EvidenceError].
 func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearance) error {
@@ -231,9 +234,9 @@ func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearanc
 	})
 }
 
-// AcceptFirmware makes the changed measurements of a function the accepted ones, because an operator says so, which the
-// ledger has first. If a stage failed because of them, and found nothing else, the function is free. Changes that the policy
-// Record let pass are no longer reported.
+// AcceptFirmware makes the changed firmware measurements of a function the accepted ones, because an operator ordered
+// it. The order is written to the ledger first. If a stage failed because of these changes and found nothing else, the
+// function becomes free. Changes that the policy Record has let pass are no longer reported.
 //
 // Errors a caller may branch on: [ErrNoFailedStage], [ErrNotOnlyFirmware], [effects.EvidenceError].
 func (m *Maintainer) AcceptFirmware(ctx context.Context, a pci.Address, reason string, by ledger.Operator) error {
@@ -268,8 +271,8 @@ func describeAccepted(e *ledger.Event, proof *journal.SanitizeProof, changes []s
 	describeResult(e.Sanitize, &sanitize.Result{Checks: proof.Checks, Firmware: proof.Firmware})
 }
 
-// acceptRecorded accepts the changes that the policy Record let pass, under the function's locks: a stage may be decided at
-// the same time.
+// acceptRecorded accepts the changes that the policy Record has let pass. It holds the function's locks, because a
+// stage may be decided at the same time.
 func (m *Maintainer) acceptRecorded(ctx context.Context, a pci.Address, reason string, by ledger.Operator) error {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
@@ -317,8 +320,8 @@ func (m *Maintainer) withFailed(ctx context.Context, a pci.Address, work func(*j
 	})
 }
 
-// withMark runs work on a mark as it is now, under the locks of its function: a Prepare holds them, too. It does nothing if
-// the mark is gone.
+// withMark runs work on the present state of a mark, under the locks of the mark's function, which a Prepare holds too.
+// If the mark is gone, it does nothing.
 func (m *Maintainer) withMark(ctx context.Context, mark *journal.SanitizeMark, work func(*journal.SanitizeMark) error) error {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {

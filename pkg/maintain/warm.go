@@ -18,16 +18,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// A warm device is free and has a record like a device of policy "bound": it is on its VFIO driver, and a reset has proven
-// it clean. A claim that gets it changes no driver and resets nothing. When the claim ends, the device is reset as after
-// any claim, and is warm again. Steps that an interruption would leave half done have a record, by which Recover finishes
-// them.
+// A warm device is free, and has a record like a device of policy "bound": it is on its VFIO driver, and a reset has
+// proven it clean. A claim that gets it changes no driver and resets nothing. When the claim ends, the device is reset
+// as after any claim, and is warm again. If the plugin is interrupted while it makes or returns a warm device, Recover
+// finishes the work by the device's record.
 
 // WarmPool is the state of a rule's devices that are kept ready for claims.
 type WarmPool struct {
 	// Rule names the rule of the node config.
 	Rule string
-	// Want is the number of free devices that the rule wants ready, and Ready the number that are.
+	// Want is how many free devices the rule wants ready, and Ready are the devices that are.
 	Want  int
 	Ready []pci.Address
 	// Failed are the devices that can't be made ready, with the reason: usually a process of the node uses them.
@@ -38,15 +38,15 @@ type WarmPool struct {
 type Warming struct {
 	// Skip selects devices to leave alone, because a recent attempt failed for them.
 	Skip func(pci.Address) bool
-	// Return also returns the devices to their drivers that need not be ready any more. Without it, a device that a claim
-	// has just left stays, in case the next claim comes soon.
+	// Return says to return devices that need not be ready any more to their drivers. Without it, a device that a claim
+	// has just left stays ready, in case the next claim comes soon.
 	Return bool
 }
 
-// KeepWarm keeps the number of free devices ready for claims that the node config wants. It takes those that the scheduler
-// takes first: the first free ones in the order of the slices. So a claim finds them without any change of a slice. It
-// returns the state of each rule, and errors that are not of single devices. It may be repeated, and while claims come and
-// go: each device is judged again under its locks.
+// KeepWarm keeps as many free devices ready for claims as the node config wants. It takes the devices that the
+// scheduler takes first: the first free ones in the order of the slices. So a claim finds them ready without any change
+// of a slice. KeepWarm returns the state of each rule, and errors that do not concern a single device. It may be
+// repeated, even while claims come and go, because each device is judged again under its locks.
 func (m *Maintainer) KeepWarm(ctx context.Context, how Warming) ([]WarmPool, error) {
 	if !how.Return && !wantsWarm(m.order.Effects.Node) {
 		return nil, nil
@@ -82,7 +82,7 @@ func wantsWarm(c *v1alpha1.NodeConfig) bool {
 	return c != nil && slices.ContainsFunc(c.Devices, func(r v1alpha1.DeviceRule) bool { return r.Warm != v1alpha1.Share{} })
 }
 
-// boundRecords are the records of devices that are bound without a claim, by their functions.
+// boundRecords returns the records of devices that are bound without a claim, by the devices' functions.
 func boundRecords(records []*journal.Record, snap *device.Snapshot) map[pci.Address]*journal.Record {
 	bound := map[pci.Address]*journal.Record{}
 	for _, rec := range records {
@@ -104,9 +104,9 @@ type warming struct {
 	assessor   *plan.Assessor
 	layout     *device.Layout
 	bound      map[pci.Address]*journal.Record
-	// wanted are the records of the devices that are to be ready.
+	// wanted has the IDs of the records of devices that are to be ready.
 	wanted map[string]bool
-	// paired are the GPUs of the VFs that are published with one only.
+	// paired has the GPU of each VF that is published only as a pair with that GPU.
 	paired map[pci.Address]*device.Function
 }
 
@@ -137,9 +137,9 @@ func (w *warming) fill(ctx context.Context, r nodeconfig.Warm) WarmPool {
 	return pool
 }
 
-// inOrder returns functions as the scheduler goes through them: pools by name, and in a pool the devices as package
-// publish orders them. Devices that are not isolated are not made ready, so only the address counts. A pair's VF is where
-// its GPU is.
+// inOrder returns functions in the order in which the scheduler tries them: pools by name, and devices of one pool as
+// package publish orders them. Devices that are not isolated are not made ready, so only the address counts. The VF of
+// a pair has the place of its GPU.
 func (w *warming) inOrder(fns []*device.Function) []*device.Function {
 	fns = slices.Clone(fns)
 	at := func(f *device.Function) (pool string, a pci.Address) {
@@ -156,7 +156,7 @@ func (w *warming) inOrder(fns []*device.Function) []*device.Function {
 	return fns
 }
 
-// isFree reports whether a claim could get the function now, with its pair's GPU.
+// isFree reports whether a claim could get the function now, together with the GPU of its pair.
 func (w *warming) isFree(f *device.Function) bool {
 	gpu := w.paired[f.Address]
 	return len(w.assessor.Assess(f).Refusals) == 0 && (gpu == nil || len(w.assessor.Assess(gpu).Refusals) == 0)
@@ -173,8 +173,8 @@ func has(rec *journal.Record, snap *device.Snapshot) bool {
 	return len(rec.Plan.AddressesIn(snap)) == len(rec.Plan.Functions)
 }
 
-// canWarm reports whether a free function that is not ready can be made so. A function on VFIO was bound by hand, and one
-// whose record is unfinished or not clean is returned first.
+// canWarm reports whether a free function that is not ready can be made ready. A function on VFIO can't, because it was
+// bound by hand. A function whose record is unfinished or not clean is returned to its driver first.
 func (w *warming) canWarm(f *device.Function) bool {
 	rec := w.bound[f.Address]
 	moved := rec != nil && rec.State == journal.Prepared && !w.needsReset(rec)
@@ -186,7 +186,8 @@ func (w *warming) needsReset(rec *journal.Record) bool {
 	return slices.ContainsFunc(rec.Plan.Addresses(), func(a pci.Address) bool { return w.node.NeedsReset[a] })
 }
 
-// warm makes one function ready, within the limit for one record. A device that was moved off VFIO is bound again.
+// warm makes one function ready, within the limit for one record. If somebody moved a warm device off VFIO, warm binds
+// it again.
 func (w *warming) warm(ctx context.Context, f *device.Function) error {
 	ctx, cancel := w.maintainer.order.InTime(ctx)
 	defer cancel()
@@ -230,8 +231,9 @@ func isHeld(err error) bool {
 	return ok && refused.Has(rule.Held)
 }
 
-// returnOthers returns free devices to their drivers that were made ready, or bound by a policy of an earlier config, and
-// are not wanted. It also ends interrupted steps. Drains and quarantines end by themselves.
+// returnOthers returns free devices to their drivers if they are not wanted: devices that were made ready, and devices
+// that an earlier config kept bound. It also ends records of interrupted work. It leaves drained functions and
+// quarantines alone, which end otherwise.
 func (w *warming) returnOthers(ctx context.Context) error {
 	var errs []error
 	seen := map[string]bool{}
@@ -248,8 +250,8 @@ func (w *warming) returnOthers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isSurplus reports whether a record that is not wanted is this package's to end: the config does not keep its device
-// bound, and no claim has it.
+// isSurplus reports whether a record that is not wanted may be ended by this package: the config does not keep its
+// device bound, and no claim has the device.
 func (w *warming) isSurplus(rec *journal.Record) bool {
 	if rec.State == journal.Quarantined || len(rec.Plan.Devices) == 0 {
 		return false
@@ -267,7 +269,7 @@ func isUnclaimed(n *plan.Node, rec *journal.Record) bool {
 	})
 }
 
-// returnOne returns a device to its driver. Under the locks it looks again: a claim may have it by now.
+// returnOne returns a device to its driver. It looks again under the locks, because a claim may have the device by now.
 func (w *warming) returnOne(ctx context.Context, id string) error {
 	ctx, cancel := w.maintainer.order.InTime(ctx)
 	defer cancel()
