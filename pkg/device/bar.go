@@ -3,19 +3,19 @@ package device
 // BAR is one populated base address register.
 type BAR struct {
 	Index int `json:"index"`
-	// Start is its address in the node's memory or I/O space; 0 if it is unassigned.
+	// Start is the BAR's address in the node's memory or I/O space; 0 if it has none.
 	Start uint64 `json:"-"`
 	// Size is in bytes.
 	Size         uint64 `json:"size"`
 	IO           bool   `json:"io,omitempty"`
 	Prefetchable bool   `json:"prefetchable,omitempty"`
 	Is64         bool   `json:"is64,omitempty"`
-	// Unassigned is set when the kernel found no address for it. It enables no function with such a BAR, so that VFIO
-	// can't open it.
+	// Unassigned says that the kernel found no address for the BAR. The kernel does not enable a function with such a
+	// BAR, so VFIO can't open it.
 	Unassigned bool `json:"unassigned,omitempty"`
 }
 
-// Overlaps reports whether the BAR has a part of a range of memory, both ends included.
+// Overlaps reports whether the BAR and a range of memory have a common part. Both ends belong to the range.
 func (b BAR) Overlaps(start, end uint64) bool {
 	return !b.IO && !b.Unassigned && b.Size > 0 && start <= b.Start+(b.Size-1) && b.Start <= end
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// IsBMCDisplay reports whether the function is the display of the node's management controller (BMC), which shows it to the
-// node's administrators. It is a part of the controller, and an ASPEED's can reach the controller's memory (P2A bridge,
-// CVE-2019-6260). GPUs and cards that only drive a monitor have other ids.
+// IsBMCDisplay reports whether the function is the display of the node's management controller (BMC), which shows that
+// display to the node's administrators. The function is a part of the controller, and an ASPEED's can reach the
+// controller's memory (P2A bridge, CVE-2019-6260). GPUs, and cards that only drive a monitor, have other IDs.
 func (f *Function) IsBMCDisplay() bool {
 	if f.Class.Base() != pci.BaseDisplay {
 		return false
@@ -18,8 +18,8 @@ func (f *Function) IsBMCDisplay() bool {
 	})
 }
 
-// bmcDisplay is a vendor and the ids of its displays that are parts of management controllers. Without ids, all its displays
-// are.
+// bmcDisplay is a vendor with the IDs of those of its displays that are parts of management controllers. Without IDs,
+// all displays of the vendor are.
 type bmcDisplay struct {
 	vendor  pci.ID
 	devices []pci.ID

@@ -19,9 +19,10 @@ const (
 	BoundaryScheduler Boundary = "scheduler"
 )
 
-// Boundary returns the boundary of f, which is of the snapshot. It is a vendor's word, and no measurement. A VF of a card of which
-// nothing is known has the weakest. So has a vGPU with a MIG-backed type: a GPU instance may have several vGPUs, which share its engines in
-// time, and neither the type's name nor the VF says whether one is alone there.
+// Boundary returns the boundary of f, which is a function of the snapshot. It is what the vendor says, and is not
+// measured. If nothing is known of a VF's card, the VF has the weakest boundary. So has a vGPU with a MIG-backed type:
+// a GPU instance may have several vGPUs, which share its engines in time, and neither the type's name nor the VF shows
+// whether a vGPU is alone in its instance.
 func (s *Snapshot) Boundary(f *Function) Boundary {
 	if f.VF == nil {
 		return BoundaryDevice
@@ -32,9 +33,10 @@ func (s *Snapshot) Boundary(f *Function) Boundary {
 	return BoundaryScheduler
 }
 
-// hasPartitions reports whether an AMD GPU has its own compute dies for each VF, by what gim reports. With fewer partitions than VFs, VFs
-// share them in time. A gim that does not report them has divided the GPU all the same, because it makes several VFs in a partition
-// mode only; of VFs that another driver made, nothing is known.
+// hasPartitions reports whether an AMD GPU has compute dies of its own for each VF, according to gim. If there are
+// fewer partitions than VFs, VFs share partitions in time. A gim that does not report partitions has divided the GPU
+// nevertheless, because gim makes several VFs only in a partition mode. If another driver made the VFs, nothing is
+// known about them.
 func (f *Function) hasPartitions() bool {
 	if f.PF == nil || f.Driver != "gim" {
 		return false
@@ -65,8 +67,8 @@ func (s *Snapshot) Partition(f *Function) string {
 	return ""
 }
 
-// isPartitioned reports whether the ids are those of a GPU whose VFs have compute dies (XCDs) of their own: AMD's CDNA 3 and 4. With
-// several VFs, AMD's driver gim supports a partition of dies and memory for each VF, and no other mode
+// isPartitioned reports whether the IDs are those of a GPU whose VFs have compute dies (XCDs) of their own: AMD's CDNA
+// 3 and 4. With several VFs, AMD's driver gim supports only a mode in which each VF has a partition of dies and memory
 // (amd/MxGPU-Virtualization, notes of 9.4: 8 VFs in mode CPX, 2 in DPX).
 func isPartitioned(vendor, id pci.ID) bool {
 	switch (model{vendor, id}) {
@@ -77,8 +79,8 @@ func isPartitioned(vendor, id pci.ID) bool {
 	return false
 }
 
-// Card returns the address that identifies f's card: that of function 0 of its physical device, or of its PF's. Functions with one
-// card are on one board, and a board with several GPUs has a card for each.
+// Card returns the address that identifies f's card: the address of function 0 of f's physical device or, for a VF, of
+// its PF's. Functions with the same card are on one board, but a board with several GPUs has a card for each GPU.
 func (s *Snapshot) Card(f *Function) pci.Address {
 	if f.VF == nil {
 		return f.Card()

@@ -2,16 +2,17 @@ package device
 
 import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
-// IsBridge reports whether the function is a bridge, which is never assigned: it forwards the requests of others, or
-// is a part of the chipset.
+// IsBridge reports whether the function is a bridge. A bridge is never assigned, because it forwards the requests of
+// others or is a part of the chipset.
 //
-// An NVSwitch, a non-transparent bridge and the like have a bridge's class and an endpoint's header. They send and get
-// requests of their own, and are not bridges.
+// Functions such as an NVSwitch or a non-transparent bridge have a bridge's class, but an endpoint's header. They send
+// and get requests of their own, and are not bridges.
 func (f *Function) IsBridge() bool { return isBridge(f.Class, f.Capabilities.Header) }
 
-// isBridge decides by the header, as the kernel does: a function with another header than an endpoint's forwards requests,
-// and vfio-pci refuses it (vfio_pci_core_register_device in drivers/vfio/pci/vfio_pci_core.c). Bridges to the host and to
-// the buses before PCI have an endpoint's header. If the header is unknown, the class decides.
+// isBridge decides by the header, as the kernel does: a function whose header is not an endpoint's forwards requests,
+// and vfio-pci refuses it (vfio_pci_core_register_device in drivers/vfio/pci/vfio_pci_core.c). Bridges to the host, and
+// to buses that are older than PCI, have an endpoint's header, so the class decides for them. It also decides if the
+// header is unknown.
 func isBridge(class pci.Class, header pci.HeaderType) bool {
 	if header == pci.HeaderBridge || header == pci.HeaderCardBus {
 		return true
@@ -31,8 +32,9 @@ func (f *Function) IsNVSwitch() bool {
 	return f.ManagesSwitches() || f.Vendor == pci.VendorNVIDIA && f.Class.Sub() == pci.ClassOtherBridge && !f.IsBridge()
 }
 
-// SwitchManager is what the vital product data of a ConnectX function say, on a node with GPUs whose NVSwitches have no PCI functions: the
-// host reaches those through ConnectX functions of the board. To their IDs and class, they are NICs.
+// SwitchManager is what the vital product data of a ConnectX function say. It matters on a node with GPUs whose
+// NVSwitches are no PCI functions: the host reaches those switches through ConnectX functions of the board. By their
+// IDs and class, such functions are NICs.
 type SwitchManager struct {
 	Manages bool `json:"manages"`
 	// Unread says why the data can't be read; empty if they were.
@@ -42,7 +44,8 @@ type SwitchManager struct {
 // ManagesSwitches reports whether the function is known to manage the NVSwitches of its board. A tenant that has it can join any of its GPUs.
 func (f *Function) ManagesSwitches() bool { return f.Manager != nil && f.Manager.Manages }
 
-// MayManageSwitches returns why nobody knows whether the function manages NVSwitches, as a phrase; empty if that is known.
+// MayManageSwitches returns, as a phrase, why it is unknown whether the function manages NVSwitches; empty if that is
+// known.
 func (f *Function) MayManageSwitches() string {
 	if f.Manager == nil || f.Manager.Unread == "" {
 		return ""

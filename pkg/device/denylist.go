@@ -19,12 +19,13 @@ func (f *Function) IsDenylisted() bool {
 	return false
 }
 
-// OnVFIO reports whether a driver serves the function to user space through VFIO now: one of VFIO's own, or a vendor's that has made
-// a VFIO device for it.
+// OnVFIO reports whether a driver serves the function to user space through VFIO now. It is one of VFIO's own drivers,
+// or a vendor's driver that has made a VFIO device for the function.
 func (f *Function) OnVFIO() bool { return IsVFIO(f.Driver) || f.Driver != "" && f.Children.Served }
 
-// ServesVFIO reports whether the host's driver of the function serves VFIO itself, so that the function must stay on it: the
-// driver has made a VFIO device, or the function is a VF of an NVIDIA GPU, which only NVIDIA's driver makes a vGPU.
+// ServesVFIO reports whether the function's host driver serves VFIO itself, so that the function must stay on that
+// driver. Either the driver has made a VFIO device, or the function is a VF of an NVIDIA GPU, which becomes a vGPU only
+// by NVIDIA's driver.
 func (f *Function) ServesVFIO() bool {
 	if IsVFIO(f.Driver) {
 		return false
@@ -32,8 +33,8 @@ func (f *Function) ServesVFIO() bool {
 	return f.Driver != "" && f.Children.Served || f.isVGPU()
 }
 
-// isVGPU reports whether the function is a VF of an NVIDIA GPU, which works with NVIDIA's driver only: vfio-pci refuses it, and
-// without the driver it is of no use until the VFs are made again.
+// isVGPU reports whether the function is a VF of an NVIDIA GPU. It works only with NVIDIA's driver: vfio-pci refuses
+// it, and after it has left NVIDIA's driver, it is useless until the VFs are made again.
 func (f *Function) isVGPU() bool {
 	return f.Type == GPUVF && f.Vendor == pci.VendorNVIDIA && (f.Driver == "nvidia" || f.Driver == "")
 }

@@ -24,9 +24,9 @@ func SameDriver(a, b string) bool { return normalDriver(a) == normalDriver(b) }
 
 func normalDriver(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// Driver returns the name under which a module's PCI driver is or will be registered. It is the kernel's name if the
-// module is loaded, otherwise a guess from the module's name, which most VFIO variants use (KBUILD_MODNAME). vfio_pci
-// registers as "vfio-pci" (drivers/vfio/pci/vfio_pci.c), and others may use any name: xe_vfio_pci registers as
+// Driver returns the name under which a module's PCI driver is registered, or will be. If the module is loaded, it is
+// the kernel's name. Otherwise it is derived from the module's name, which most VFIO variants use (KBUILD_MODNAME).
+// vfio_pci registers as "vfio-pci" (drivers/vfio/pci/vfio_pci.c), and others may use any name: xe_vfio_pci registers as
 // "xe-vfio-pci".
 func (h *Host) Driver(module string) (name string, loaded bool) {
 	for _, d := range h.Drivers {
@@ -133,7 +133,7 @@ func SharedNodes(driver string) []string {
 	return nvidiaShared()
 }
 
-// IsShared reports whether a node is one of those of any driver.
+// IsShared reports whether a node is shared by all functions of its driver; see [SharedNodes].
 func IsShared(node string) bool { return slices.Contains(nvidiaShared(), node) }
 
 func nvidiaShared() []string {

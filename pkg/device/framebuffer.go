@@ -9,17 +9,18 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// FrameBuffer is memory with the frame buffer that the firmware set up. The kernel keeps it for its generic drivers until a
-// driver for the display takes over. Until then nobody else can reserve the BAR that it is in, VFIO included: "BAR 0: can't
-// reserve" (kernel/resource.c __request_region).
+// FrameBuffer is memory with the frame buffer that the firmware set up. The kernel keeps the memory for its generic
+// drivers until a driver for the display takes over. Until then, nobody else can reserve the BAR that contains the
+// memory, not even VFIO: "BAR 0: can't reserve" (kernel/resource.c __request_region).
 type FrameBuffer struct {
-	// Name is the kernel's: that of the driver ("simpledrm"), or of the firmware's memory ("BOOTFB").
+	// Name is the kernel's name for the memory: that of the driver ("simpledrm"), or of the firmware's memory
+	// ("BOOTFB").
 	Name string
-	// Start and End are both ends of the memory, both 0 if unknown.
+	// Start and End are the first and the last address of the memory; both are 0 if they are unknown.
 	Start, End uint64
 	// Function is the function in whose BAR the memory is, or nil if that is unknown.
 	Function *pci.Address
-	// OfBootVGA is set if Function is unknown, and the frame buffer is that of the boot VGA adapter, whichever that is.
+	// OfBootVGA says that Function is unknown, and that the frame buffer belongs to the boot VGA adapter.
 	OfBootVGA bool
 }
 
@@ -29,8 +30,8 @@ func FrameBufferDrivers() []string {
 	return []string{"simple-framebuffer", "efi-framebuffer", "vesa-framebuffer", "coreboot-framebuffer", "of-display"}
 }
 
-// isFirmwares reports whether memory with that name is the firmware's, the resource of the platform device. It stays
-// reserved after the driver's unbind.
+// isFirmwares reports whether memory with that name is the firmware's: it is the resource of the platform device, and
+// stays reserved after an unbind of the driver.
 func isFirmwares(name string) bool {
 	device, _, _ := strings.Cut(name, ".")
 	return name == "BOOTFB" || name == "Coreboot Framebuffer" || device == "platform-framebuffer" || slices.Contains(FrameBufferDrivers(), device)
@@ -62,8 +63,8 @@ func ParseFrameBuffers(iomem string) []FrameBuffer {
 	return found
 }
 
-// ExcerptFrameBuffers returns the lines of /proc/iomem that [ParseFrameBuffers] needs. The others show where the kernel itself is
-// in memory.
+// ExcerptFrameBuffers returns the lines of /proc/iomem that [ParseFrameBuffers] needs. It leaves out the others,
+// because they show where the kernel is in memory.
 func ExcerptFrameBuffers(iomem string) string {
 	var excerpt strings.Builder
 	last := ""
@@ -84,11 +85,12 @@ type memoryRange struct {
 	name, line string
 }
 
-// deepest is the indentation from which on the kernel may indent no further (MAX_IORES_LEVEL in kernel/resource.c: 5 levels,
-// and 8 in newer kernels).
+// deepest is the indentation at which the kernel may stop to indent nested lines further (MAX_IORES_LEVEL in
+// kernel/resource.c: 5 levels, and 8 in newer kernels).
 const deepest = 10
 
-// eachFrameBuffer calls f for each frame buffer with the line of the BAR around it, empty if there is none, and its own.
+// eachFrameBuffer calls f for each frame buffer, with the line of the BAR around it, which is empty if there is none,
+// and with its own line.
 func eachFrameBuffer(iomem string, f func(b FrameBuffer, bar, line string)) {
 	var around []memoryRange // BARs
 	for line := range strings.Lines(iomem) {
@@ -168,9 +170,9 @@ func FrameBufferUses(f *Function, buffers []FrameBuffer) []Use {
 // frameBufferSeparator is between the names of one [Use].
 const frameBufferSeparator = ", "
 
-// frameBufferFix returns the steps to free the memory with these names. For a platform device without memory of its own, an
-// unbind of the driver is enough. The others disappear only with the device, which only a display driver removes
-// (drivers/video/aperture.c), so the boot must not create them.
+// frameBufferFix returns the steps to free the memory with these names. If a platform device has no memory of its own,
+// an unbind of its driver is enough. Other memory is freed only when the device is removed, and only a display driver
+// removes it (drivers/video/aperture.c). So the boot must not create such a device.
 func frameBufferFix(names string) string {
 	boot := "boot with `initcall_blacklist=sysfb_init`, or make another GPU the first display in the firmware setup"
 	for name := range strings.SplitSeq(names, frameBufferSeparator) {

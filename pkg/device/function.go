@@ -15,8 +15,8 @@ import (
 // Type is the operator's name for a kind of function.
 type Type string
 
-// The types follow the purpose of a function, of PFs and VFs alike. [PFType] and [VFType] are a NIC and its VF, and
-// [PFType] is also a function of a class without a type of its own that has SR-IOV.
+// The type of a function follows from its purpose, for PFs and VFs alike. [PFType] and [VFType] are a NIC and its VF. A
+// function with SR-IOV whose class has no type is of [PFType], too.
 const (
 	GPU         Type = "gpu"
 	PFType      Type = "pf"
@@ -31,10 +31,11 @@ const (
 // Types lists every type, in the order in which they are shown.
 func Types() []Type { return []Type{GPU, PFType, VFType, GPUVF, NVMe, Accelerator, Bridge, Other} }
 
-// Classify returns the type of a function from its class, its header and its SR-IOV role. A display, 3D or processing
-// accelerator is a GPU even if it has SR-IOV itself, and its VFs are of type GPUVF. A network controller without SR-IOV
-// is a PF too: it is the whole physical function. Co-processors, for encryption or compression, are accelerators. An NVSwitch
-// is of type Other, and so is an encryption controller (class 10): most of them are security processors of the platform.
+// Classify returns the type of a function from its class, its header and its SR-IOV role. A display, a 3D controller or
+// a processing accelerator is a GPU, even if it has SR-IOV; its VFs are of type GPUVF. A network controller without
+// SR-IOV is a PF too, because it is the whole physical function. Co-processors, for encryption or compression, are
+// accelerators. An NVSwitch is of type Other. So is an encryption controller (class 10), because most of these are
+// security processors of the platform.
 func Classify(class pci.Class, header pci.HeaderType, isPF, isVF bool) Type {
 	switch {
 	case isVF:
@@ -108,22 +109,21 @@ type Function struct {
 	// Modalias is the kernel's match string, "pci:v000010DEd...".
 	Modalias string `json:"modalias,omitempty"`
 
-	// Inode is the inode number of the function's directory in sysfs. Each function that the kernel adds gets another one
-	// in this boot. It is 0 if unknown, such as in an archive; see [Identity].
+	// Inode is the inode number of the function's directory in sysfs. In one boot, each function that the kernel adds
+	// gets a new number. It is 0 if it is unknown, such as in an archive; see [Identity].
 	Inode uint64 `json:"-"`
 
 	// Driver is the bound kernel driver, empty if there is none.
 	Driver string `json:"driver"`
 	// DriverOverride is sysfs' driver_override, empty when not set.
 	DriverOverride string `json:"driverOverride,omitempty"`
-	// Locked is set when an unbind, probe or reset of the function hung in the
-	// kernel at the time of the scan and held its device lock: DriverOverride
-	// could not be read, and a write to the function would hang too.
+	// Locked says that an unbind, a probe or a reset of the function hung in the kernel during the scan and held the
+	// function's device lock. Then DriverOverride could not be read, and a write to the function would hang too.
 	Locked bool `json:"locked,omitempty"`
 	// VGPUType is the number of the vGPU type that a VF on NVIDIA's driver has: "0" for none, empty for other functions.
 	VGPUType string `json:"vgpuType,omitempty"`
-	// Detaching is the driver that still had the function although the unbind from it
-	// had begun: Locked is set too.
+	// Detaching is the driver that still had the function although an unbind from it had begun. Locked is set then,
+	// too.
 	Detaching string `json:"detaching,omitempty"`
 
 	// NUMANode is nil if the kernel says -1.
@@ -139,7 +139,8 @@ type Function struct {
 	// change over a reboot and are never stored as identity.
 	Group *int `json:"iommuGroup,omitempty"`
 
-	// Manager is set for the ConnectX functions of a node with GPUs whose NVSwitches such functions manage, VFs excepted.
+	// Manager is set for a ConnectX function, other than a VF, on a node with GPUs whose NVSwitches are managed by such
+	// functions.
 	Manager *SwitchManager `json:"switchManager,omitempty"`
 
 	PF *PF `json:"sriov,omitempty"` // set when the function is a PF
@@ -158,11 +159,11 @@ type Function struct {
 	// ConfigDead is set when configuration space reads all ones: the function
 	// fell off the bus or does not answer.
 	ConfigDead bool `json:"configDead,omitempty"`
-	// D3cold is set for such a function if the kernel states the reason: the function is without power. The kernel powers
-	// a function up before it reads its configuration space, but this one did not come back.
+	// D3cold says why ConfigDead is set, if the kernel states it: the function is without power. The kernel powers a
+	// function up before it reads its configuration space, but this function did not come back.
 	D3cold bool `json:"d3cold,omitempty"`
-	// FatalErrors is the number of fatal errors (AER) that the kernel counted since it found the function. It is also 0
-	// if the kernel counts none.
+	// FatalErrors is how many fatal errors (AER) the kernel has counted since it found the function. It is also 0 if
+	// the kernel does not count them.
 	FatalErrors uint64 `json:"fatalErrors,omitempty"`
 
 	Children Children `json:"children"`
@@ -180,11 +181,11 @@ type PF struct {
 	Autoprobe bool `json:"autoprobe"`
 	// VFs are the addresses of the enabled VFs, by index.
 	VFs []pci.Address `json:"vfs,omitempty"`
-	// Partition is how AMD's driver gim has divided the GPU for its VFs, compute dies and memory: "CPX/NPS4". It is empty for other
-	// drivers, and if gim does not say it.
+	// Partition says how AMD's driver gim has divided the GPU's compute dies and memory among its VFs: "CPX/NPS4". It
+	// is empty for other drivers, and if gim does not report it.
 	Partition string `json:"partition,omitempty"`
-	// UnassignedBARs are the VF BARs for which the kernel found no room in the node's memory. It then makes no VFs
-	// (drivers/pci/iov.c sriov_enable).
+	// UnassignedBARs are the VF BARs for which the kernel found no room in the node's memory. If there are any, the
+	// kernel makes no VFs (drivers/pci/iov.c sriov_enable).
 	UnassignedBARs []int `json:"unassignedBARs,omitempty"`
 }
 
@@ -194,8 +195,8 @@ type VF struct {
 	Index int
 }
 
-// Link is the state of the PCIe link above the function, in the kernel's words: "16.0 GT/s PCIe" and a lane count. A VF
-// has none: its link is its PF's, and hardware fills in its own registers only in part.
+// Link is the state of the PCIe link above the function: a speed in the kernel's words, "16.0 GT/s PCIe", and a number
+// of lanes. A VF has none: it uses its PF's link, and hardware fills in the VF's own link registers only in part.
 type Link struct {
 	Speed    string `json:"speed"`
 	Width    int    `json:"width"`
@@ -216,7 +217,8 @@ type Children struct {
 	// VFIO is the function's VFIO character device ("vfio3"), present while a
 	// VFIO driver is bound and the kernel has the cdev interface.
 	VFIO string `json:"vfio,omitempty"`
-	// Served is set while a driver serves the function by VFIO: with a node of its own, or through its group's only.
+	// Served says that a driver serves the function through VFIO now, with a node of its own or only through its
+	// group's node.
 	Served bool `json:"-"`
 	// Nodes are the names below /dev of the device nodes of the function and of all its child devices: "dri/card0",
 	// "nvme0", "nvme0n1p1", "infiniband/uverbs0", "snd/controlC1", "nvidia0", "vfio/devices/vfio3". The node of the VFIO
@@ -224,9 +226,10 @@ type Children struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// Card returns the address of function 0 of f's physical device. A PCI Express link has one device at its lower end, and
-// all functions of the bus are its own: with ARI, those from the ninth on have other device numbers (pci_scan_slot and
-// only_one_child in drivers/pci/probe.c). Elsewhere a device's functions have one device number.
+// Card returns the address of function 0 of f's physical device. There is only one device at the lower end of a PCI
+// Express link, so all functions of its bus belong to that device. With ARI, its functions from the ninth on have other
+// device numbers (pci_scan_slot and only_one_child in drivers/pci/probe.c). Elsewhere, all functions of a device have
+// one device number.
 func (f *Function) Card() pci.Address {
 	card := f.Address
 	card.Function = 0
@@ -236,8 +239,8 @@ func (f *Function) Card() pci.Address {
 	return card
 }
 
-// FirstFunction returns [Function.Card] if it has another device number than f, otherwise nil, because the address shows
-// it.
+// FirstFunction returns [Function.Card] if that address has another device number than f. Otherwise it returns nil,
+// because f's own address shows the card.
 func (f *Function) FirstFunction() *pci.Address {
 	if card := f.Card(); card.Device != f.Address.Device {
 		return &card
@@ -262,14 +265,15 @@ func (f *Function) onLink() bool {
 // "gpu-0000-3b-00-0".
 func (f *Function) Name() string { return string(f.Type) + "-" + f.Address.Label() }
 
-// HasName reports whether name is the function's device name, or one that earlier versions gave it. Claims that were
-// allocated by that name keep it.
+// HasName reports whether name is the function's device name, or a name that earlier versions gave to the function. A
+// claim that was allocated under such a name keeps it.
 func (f *Function) HasName(name string) bool {
 	return name == f.Name() || slices.ContainsFunc(f.formerTypes(), func(t Type) bool { return name == string(t)+"-"+f.Address.Label() })
 }
 
-// formerTypes returns the types that earlier versions gave the function. They had no types for accelerators and for VFs of
-// other devices than NICs: every VF was of type [VFType], and a PF of type [PFType] unless it was a GPU.
+// formerTypes returns the types that earlier versions gave to the function. Those versions had no type for
+// accelerators, and none for VFs of devices other than NICs: every VF was of type [VFType], and a PF was of type
+// [PFType] unless it was a GPU.
 func (f *Function) formerTypes() []Type {
 	switch {
 	case f.VF != nil && f.Type == Accelerator:

@@ -59,9 +59,9 @@ func gpuGiB(id model) uint64 {
 	return 0
 }
 
-// GPUMemory returns a GPU's memory in bytes. It is known for the ids of common models. For others it is the largest BAR, which is
-// an estimate: with a resizable BAR it is the memory rounded to a power of two, without one much less. It is 0 for a function that
-// is no GPU.
+// GPUMemory returns a GPU's memory in bytes, and whether it is known. It is known for the IDs of common models. For
+// other models it is the size of the largest BAR, which is only an estimate: with a resizable BAR it is the memory
+// rounded to a power of two, otherwise it is much less. GPUMemory returns 0 for a function that is no GPU.
 func (f *Function) GPUMemory() (size uint64, known bool) {
 	if f.Type != GPU {
 		return 0, false
@@ -77,9 +77,9 @@ func (f *Function) GPUMemory() (size uint64, known bool) {
 	return size, false
 }
 
-// GPUMemory returns the memory of a GPU, as [Function.GPUMemory] does, or of a VF of one. That of a VF is known where the vendor
-// says how its driver divides a model's memory: AMD's gim has alike VFs, in the numbers that its notes name. It is 0 for other VFs,
-// whose BARs don't say it.
+// GPUMemory returns the memory of a GPU, as [Function.GPUMemory] does, or of a VF of a GPU. The memory of a VF is known
+// if the vendor says how its driver divides the model's memory: AMD's gim makes equal VFs, in the numbers that its
+// release notes name. It is 0 for other VFs, because their BARs don't show it.
 func (s *Snapshot) GPUMemory(f *Function) (size uint64, known bool) {
 	if f.Type != GPUVF || f.VF == nil {
 		return f.GPUMemory()

@@ -4,8 +4,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// StaysOnHost returns why a physical function must not leave its host driver, as a phrase; empty if it may. Its vendor has the
-// host's driver serve the VFs, and supports VMs with VFs only.
+// StaysOnHost returns, as a phrase, why a physical function must not leave its host driver; empty if it may. The
+// vendors of such functions require that the host's driver serves the VFs, and support only VMs with VFs.
 func (f *Function) StaysOnHost() string {
 	switch {
 	case f.VF != nil:

@@ -8,13 +8,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Identity identifies the PCI function of a record or a mark. An address does not: another device may get it, and
-// firmware may give a device another address at the next boot.
+// Identity identifies the PCI function that a record or a mark is about. An address can't do that: another device may
+// get the address, and firmware may give a device another address at the next boot.
 //
 // There are two comparisons. [Identity.Is] reports whether a function is the very one that the kernel had at that time.
-// Code that changes a function uses it; if it is false, the recorded function is gone. [Identity.Match] reports whether
-// two functions are of one piece of hardware, also in another boot or after the kernel removed and found it again. Marks
-// and quarantines use it.
+// Code that changes a function uses Is: if it is false, the recorded function is gone. [Identity.Match] reports whether
+// two functions are the same piece of hardware, even in another boot, or after the kernel removed the function and
+// found it again. Marks and quarantines use Match.
 type Identity struct {
 	Vendor    pci.ID    `json:"vendor"`
 	Device    pci.ID    `json:"device"`
@@ -22,15 +22,15 @@ type Identity struct {
 	SubDevice pci.ID    `json:"subsystemDevice"`
 	Class     pci.Class `json:"class"`
 	Revision  uint8     `json:"revision"`
-	// Serial is the serial number of the card, or of the PF's card for a VF. It is empty if the card has none, or if
-	// the number can't be read.
+	// Serial is the serial number of the function's card; for a VF, of its PF's card. It is empty if the card has no
+	// serial number, or if the number can't be read.
 	Serial string `json:"serialNumber,omitempty"`
-	// Slot is the path from the root bus, "pci0000:3a/01.0/00.0", and for a VF its PF's with its index, ".../00.0/vf3".
-	// It has no bus numbers below the root, because firmware changes them when a card is added. It is empty if it is
-	// unknown.
+	// Slot is the path from the root bus, "pci0000:3a/01.0/00.0". For a VF it is the PF's path with the VF's index,
+	// ".../00.0/vf3". It has no bus numbers below the root, because firmware changes these when a card is added. It is
+	// empty if it is unknown.
 	Slot string `json:"slot,omitempty"`
-	// BootID and Inode are the boot, and the inode of the function's directory in sysfs, which no other function has in
-	// that boot. They are zero if they are unknown.
+	// BootID is the boot, and Inode the inode of the function's directory in sysfs, which no other function has in that
+	// boot. They are zero if they are unknown.
 	BootID string `json:"bootID,omitempty"`
 	Inode  uint64 `json:"inode,omitempty"`
 }
@@ -59,7 +59,8 @@ func newModel(f *Function) Identity {
 	return Identity{Vendor: f.Vendor, Device: f.Device, SubVendor: f.SubVendor, SubDevice: f.SubDevice, Class: f.Class, Revision: f.Revision}
 }
 
-// serial returns the serial number of f's card. Functions other than the first need not have it.
+// serial returns the serial number of f's card. It looks at function 0 if f has none, because only the first function
+// of a card must have the number.
 func (s *Snapshot) serial(f *Function) string {
 	if f.Capabilities.Serial != "" {
 		return f.Capabilities.Serial
@@ -87,8 +88,8 @@ func slotPath(f *Function) string {
 // place returns a function's place on its bus.
 func place(a pci.Address) string { return fmt.Sprintf("%02x.%x", a.Device, a.Function) }
 
-// Is reports whether the function with the identity now is the very one with id: the kernel has not removed it since. It
-// is false if that is unknown: in another boot, or if an inode is unknown.
+// Is reports whether the function with the identity now is the very one with id, so that the kernel has not removed it
+// since. It returns false if that is unknown: in another boot, or if an inode is unknown.
 func (id Identity) Is(now Identity) bool {
 	return id.Inode != 0 && id.Inode == now.Inode && id.BootID == now.BootID
 }
@@ -98,12 +99,12 @@ type Match int
 
 // Answers of [Identity.Match], in order of certainty.
 const (
-	// Differs: they are not.
+	// Differs: they are of different hardware.
 	Differs Match = iota
-	// Undecided: they may be.
+	// Undecided: they may be of the same hardware.
 	Undecided
-	// Agrees: they are. Identities can't tell a device without a serial number from a replacement of the same
-	// model in the same slot: the two count as one device.
+	// Agrees: they are of the same hardware. Identities can't distinguish a device without a serial number from a
+	// replacement of the same model in the same slot, so these two count as one device.
 	Agrees
 )
 
@@ -141,14 +142,14 @@ func (id Identity) unit() string {
 	return path.Base(id.Slot)
 }
 
-// Found is the present function of a former identity.
+// Found is the result of the search for the function that had an identity before.
 type Found struct {
 	// Function is the function now. It is nil if the function is gone, or if several may be it.
 	Function *Function
-	// Sure is set if the function is certainly the same. Otherwise a fact is unknown that could distinguish it from
-	// another one of its model in its slot.
+	// Sure says that Function is certainly the same function. Otherwise a fact is unknown that could distinguish it
+	// from another function of its model in its slot.
 	Sure bool
-	// Perhaps are the functions, by address, that may be it, if it is unknown which one is.
+	// Perhaps are the functions, by address, that may be the one, if it is unknown which of them is.
 	Perhaps []*Function
 }
 
@@ -198,7 +199,8 @@ func (s *Snapshot) now(id Identity) (*Function, bool) {
 	return nil, false
 }
 
-// only returns the right function of several: the only one, or the one in the same slot; nil if there is none.
+// only returns the right one of several functions: the only one, or the one in the same slot; nil if there is no such
+// function.
 func (s *Snapshot) only(id Identity, same []*Function) *Function {
 	if len(same) == 1 {
 		return same[0]

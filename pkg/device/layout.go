@@ -2,20 +2,21 @@ package device
 
 import "github.com/kata-vfio/kata-vfio/pkg/pci"
 
-// Layout has the sets of functions that belong together, and the resource pool in which each function is published, unless
-// the node shares it with another driver. It depends on the hardware alone, not on the node's config or on claims, so that a
-// device does not move to another pool when a config or a neighbor changes. It is immutable and valid for its snapshot.
+// Layout has the sets of functions that belong together. It also has the resource pool in which each function is
+// published, unless the node shares the function with another driver. It depends only on the hardware, and not on the
+// node config or on claims, so that a device does not move to another pool when a config or a neighbor changes. It is
+// immutable and valid for its snapshot.
 type Layout struct {
 	snapshot *Snapshot
 	// units are sets of functions that go to one tenant together: those of one
 	// IOMMU group, and a GPU with its companions.
 	units sets
-	// neighbors are sets of functions that must be in one pool: units, and PFs with their VFs. Counters can't be
-	// shared across pools.
+	// neighbors are sets of functions that must be in one pool: units, and PFs with their VFs. The reason is that
+	// counters can't be shared across pools.
 	neighbors sets
 	// inNodePool holds the neighbors that are in the node's pool, by the set's first address.
 	inNodePool map[pci.Address]bool
-	// firstPF holds the lowest PF of the others.
+	// firstPF holds the lowest PF of each other set, by the set's first address.
 	firstPF map[pci.Address]pci.Address
 }
 
@@ -101,8 +102,8 @@ func (l *Layout) Pool(node string, addr pci.Address) string {
 	return NodePool(node) + pfPool + pf.Label()
 }
 
-// sets is a partition of addresses: each maps to another of its set, and the
-// lowest of a set to none.
+// sets is a partition of addresses. Each address maps to another address of its set, except for the lowest one, which
+// is not in the map.
 type sets map[pci.Address]pci.Address
 
 // find returns the lowest address of a's set.

@@ -55,8 +55,9 @@ func DetectMachine(text func(file string) string) Machine {
 	return m
 }
 
-// detectArch asks the kernel (since 6.1, Documentation/admin-guide/sysctl/kernel.rst), and in older ones the words of
-// /proc/cpuinfo, which differ (arch/x86/kernel/cpu/proc.c, arch/arm64/kernel/cpuinfo.c).
+// detectArch uses the kernel's own answer (since 6.1, Documentation/admin-guide/sysctl/kernel.rst). For older kernels
+// it uses the words of /proc/cpuinfo, which differ between architectures (arch/x86/kernel/cpu/proc.c,
+// arch/arm64/kernel/cpuinfo.c).
 func detectArch(name, cpuinfo string) Arch {
 	switch {
 	case name == "x86_64":

@@ -13,8 +13,8 @@ type Nearness int
 
 // Steps of nearness.
 const (
-	// SameSwitch: both are below one switch and not below another one of their own, so that requests between
-	// them don't pass the root complex.
+	// SameSwitch: both are below one switch, and neither is below a further switch of its own. So requests between them
+	// don't pass the root complex.
 	SameSwitch Nearness = iota
 	SameRoot
 	SameNUMANode

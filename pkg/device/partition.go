@@ -24,10 +24,11 @@ const partitionPrefix = string(GPU) + "-x"
 // longestName is the limit of a device name, which is a DNS label.
 const longestName = 63
 
-// Name returns the partition's device name in ResourceSlices: "gpu-x2-0000-86-87" has the domain and the buses of GPUs that are the first
-// function of their bus, as on all boards so far, and "gpu-x2-0000-86-00-0-0000-87-00-1" the addresses of others. It has the functions
-// and not Fabric Manager's number, so that an allocated device stays the same whatever Fabric Manager lists later. It is empty if the
-// addresses are too long for a name.
+// Name returns the partition's device name in ResourceSlices. "gpu-x2-0000-86-87" has the domain and the buses of the
+// GPUs. It is used if each GPU is the first function of its bus, as on all boards so far. Otherwise the name has the
+// addresses: "gpu-x2-0000-86-00-0-0000-87-00-1". The name does not contain Fabric Manager's number, so that an
+// allocated device stays the same whatever Fabric Manager lists later. It is empty if the addresses are too long for a
+// name.
 func (p *Partition) Name() string {
 	addrs := make([]pci.Address, len(p.GPUs))
 	for i, gpu := range p.GPUs {
@@ -56,7 +57,8 @@ func partitionName(of []pci.Address) string {
 	return name
 }
 
-// haveBuses reports whether the buses tell the addresses: all are of one domain, and the first function of their bus.
+// haveBuses reports whether the buses are enough to identify the addresses: all addresses are of one domain, and each
+// is the first function of its bus.
 func haveBuses(of []pci.Address) bool {
 	return !slices.ContainsFunc(of, func(a pci.Address) bool {
 		return a.Domain != of[0].Domain || a.Device != 0 || a.Function != 0
@@ -97,8 +99,8 @@ func parsePartition(name string) (parts []Part, is bool, err error) {
 
 // FabricFacts are what a node says of an NVLink fabric. Package fabric reads the two files.
 type FabricFacts struct {
-	// State is what Fabric Manager answered last, and Modules the map that bootstrap captured, as their files have them; empty if there
-	// are none.
+	// State is what Fabric Manager answered last, and Modules the map that bootstrap captured. Both are the content of
+	// their files; empty if there is no such file.
 	State, Modules string
 	// Unread says why one of the two files could not be read, such as an error of the disk; empty if that did not happen.
 	Unread string

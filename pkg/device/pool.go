@@ -13,9 +13,10 @@ import (
 //	worker-1/kata-vfio.dev/pf-0000-3b-00-0   a PF and its VFs
 //	worker-1/kata-vfio.dev/shared            devices that another DRA driver publishes too
 //
-// Up to Kubernetes 1.36.3 the scheduler finds counter sets by the name of the pool alone (Kubernetes issue 140434). Many drivers name their
-// pool after the node, so ours has the driver's name too. It is behind the node's: the chart's admission policies, also those of earlier
-// versions, let a plugin write and delete only slices whose pool begins with the name of its node.
+// Up to Kubernetes 1.36.3, the scheduler finds counter sets by the name of the pool alone (Kubernetes issue 140434).
+// Many drivers name their pool after the node, so kata-vfio's pools also have the name of its driver. The driver's name
+// follows the node's: the chart's admission policies, and those of earlier versions, let a plugin write and delete only
+// slices whose pool begins with the name of its node.
 //
 // Earlier versions published in pools without the driver's name: worker-1, worker-1/pf-0000-3b-00-0, worker-1/shared. Claims that were
 // allocated from them keep these names. A node's name has no "/", as it is a DNS subdomain.
@@ -32,9 +33,10 @@ const (
 	longestLabel = "00000000-00-00-0"
 )
 
-// CheckNodeName refuses a node's name that is too long for the names of its pools. They are not shortened, because controller, audit and
-// admission policies read the node from them. The kubelet registers no node whose name is longer than 63 characters, because a label of
-// the node has the name as its value (kubernetes.io/hostname).
+// CheckNodeName refuses a node's name that is too long for the names of its pools. The name is not shortened in them,
+// because controller, audit and admission policies read the node from the pool's name. The kubelet registers no node
+// whose name is longer than 63 characters, because a label of the node has the name as its value
+// (kubernetes.io/hostname).
 func CheckNodeName(node string) error {
 	if most := maxPoolName - len(driverPool+pfPool+longestLabel); len(node) > most {
 		return fmt.Errorf("node name %s has %d characters, and names of ResourceSlice pools have room for %d of it: register the node under a shorter name (kubelet: --hostname-override)",
@@ -43,8 +45,8 @@ func CheckNodeName(node string) error {
 	return nil
 }
 
-// NodePool returns the name of the pool in which a node publishes its GPUs, with which the names of its other pools begin. It is empty
-// for an unknown node.
+// NodePool returns the name of the pool in which a node publishes its GPUs. The names of the node's other pools begin
+// with it. It is empty for an unknown node.
 func NodePool(node string) string {
 	if node == "" {
 		return ""
@@ -52,8 +54,8 @@ func NodePool(node string) string {
 	return node + driverPool
 }
 
-// SharedPool returns the name of the pool in which a node publishes the devices that it shares with another DRA driver. It
-// is separate because the scheduler waits for conditions before it binds a pod with one of them.
+// SharedPool returns the name of the pool in which a node publishes the devices that it shares with another DRA driver.
+// They have a pool of their own because the scheduler waits for conditions before it binds a pod with such a device.
 func SharedPool(node string) string { return NodePool(node) + sharedPool }
 
 // CurrentPool returns the present name of a pool: with the driver's name for a pool with a former name, unchanged for any
@@ -94,8 +96,8 @@ func NodeOfGPUPool(pool string) (string, bool) {
 	return n.node, true
 }
 
-// IsNodesPool reports whether the pool is one that the node with the name publishes, or that earlier versions published: its own, that of
-// its shared devices, or that of one of its PFs, present or not.
+// IsNodesPool reports whether the pool is one that the node with the name publishes, or that earlier versions published
+// there: its own pool, the pool of its shared devices, or the pool of a PF, whether the node has the PF or not.
 func IsNodesPool(node, pool string) bool {
 	n, ok := parsePool(pool)
 	return ok && n.node == node

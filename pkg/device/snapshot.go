@@ -45,8 +45,8 @@ type Host struct {
 	// IRQChips are the distinct interrupt chip names of MSI interrupts; those
 	// of a remapped interrupt begin with "IR-".
 	IRQChips []string `json:"irqChips,omitempty"`
-	// UnsafeInterrupts holds the parameters found on: paths below /sys of
-	// vfio_iommu_type1's and iommufd's allow_unsafe_interrupts.
+	// UnsafeInterrupts are the parameters of vfio_iommu_type1 and iommufd named allow_unsafe_interrupts that are on, as
+	// paths below /sys.
 	UnsafeInterrupts []string `json:"unsafeInterrupts,omitempty"`
 	// NoIOMMUMode is set when vfio's enable_unsafe_noiommu_mode is on.
 	NoIOMMUMode bool `json:"noIOMMUMode,omitempty"`
@@ -79,7 +79,7 @@ type Snapshot struct {
 	// Groups are the IOMMU groups, by number.
 	Groups []Group
 	Host   Host
-	// Stale is the error of a later scan that failed, if this is the last good snapshot.
+	// Stale is set if a later scan failed and this is the last good snapshot. It is the error of that scan.
 	Stale string
 }
 
@@ -123,8 +123,8 @@ func (s *Snapshot) GroupWith(f *Function) (*Group, bool) {
 	return s.Group(*f.Group)
 }
 
-// Slot returns the functions that share f's physical device, f included, by address (see [Function.Card]). VFs are left
-// out; of a VF, those with the same device number are returned.
+// Slot returns the functions that share f's physical device, f included, by address (see [Function.Card]). It leaves
+// out VFs. If f is a VF, it returns all functions with f's device number.
 func (s *Snapshot) Slot(f *Function) []*Function {
 	card := f.Card()
 	var slot []*Function
@@ -156,11 +156,11 @@ func (s *Snapshot) Members(g *Group) []*Function {
 	return members
 }
 
-// Companions returns the functions beside a GPU, on the same physical device and of the same vendor, that only serve
-// it: audio, USB and UCSI. f is not included. They are assigned with the GPU even if ACS puts them into groups of
-// their own, since they share its reset and power. The USB and audio functions of an APU have the processor's vendor id
-// and stay with the host. Other types have no companions: the functions of a NIC are separate ports, and VFs that share
-// a slot number are unrelated.
+// Companions returns the functions that only serve a GPU: audio, USB and UCSI functions on its physical device and of
+// its vendor. f itself is not included. Companions are assigned with the GPU even if ACS puts them into groups of their
+// own, because they share the GPU's reset and power. The USB and audio functions of an APU have the processor's vendor
+// ID and stay with the host. Functions of other types have no companions: the functions of a NIC are separate ports,
+// and VFs that share a slot number are unrelated.
 func (s *Snapshot) Companions(f *Function) []*Function {
 	if f.Type != GPU {
 		return nil
@@ -188,9 +188,9 @@ func (s *Snapshot) Served(f *Function) []*Function {
 	return gpus
 }
 
-// ServedBehindSwitch returns the GPUs of f's IOMMU group that f probably serves from another device of their card: the card
-// has a switch, and they are of one vendor. Intel's Arc cards have their audio there. That is not proof, since several cards
-// may be behind one switch.
+// ServedBehindSwitch returns the GPUs of f's IOMMU group that f probably serves from another device of their card: the
+// card has a switch, and f is of the GPUs' vendor. Intel's Arc cards have their audio there. This is no proof, because
+// several cards may be behind one switch.
 func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
 	group, ok := s.GroupWith(f)
 	if !ok || f.Switch == nil || !isServing(f.Class) {
@@ -205,9 +205,9 @@ func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
 	return gpus
 }
 
-// SoundBeside returns the GPUs of f's IOMMU group whose PCI device consists of them and of f as its audio function. The
-// audio function may be of another vendor, as in emulated cards. A processor's GPU has more functions in its device, and its
-// audio is the platform's.
+// SoundBeside returns the GPUs of f's IOMMU group that f serves as audio function: their PCI device consists only of
+// them and of f. The audio function may be of another vendor, as in emulated cards. The device of a processor's GPU has
+// more functions, and its audio is the platform's.
 func (s *Snapshot) SoundBeside(f *Function) []*Function {
 	group, ok := s.GroupWith(f)
 	if !ok || f.Class.Sub() != pci.ClassAudio {

@@ -31,7 +31,7 @@ type Use struct {
 	Kind UseKind `json:"kind"`
 	// Name is the kernel's name of the child in use: eth0, nvme0n1p1, card0.
 	Name string `json:"name"`
-	// Detail completes the sentence: an address, a mount point, a master, the BAR with a frame buffer.
+	// Detail completes the sentence of [Use.String]: an address, a mount point, a master, the BAR with a frame buffer.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -75,8 +75,8 @@ func (f *Function) UseFix() string {
 	return ""
 }
 
-// IsReserved reports whether a VFIO driver has the function and can't use it, because the kernel keeps a BAR for the firmware's
-// frame buffer. The node itself does not need the function then: somebody gave it to VFIO.
+// IsReserved reports whether the function is on a VFIO driver that can't use it, because the kernel keeps a BAR for the
+// firmware's frame buffer. The node itself does not need such a function: somebody gave it to VFIO.
 func (f *Function) IsReserved() bool {
 	return IsVFIO(f.Driver) && len(f.Uses) > 0 && !slices.ContainsFunc(f.Uses, func(u Use) bool { return !u.isFrameBuffer() })
 }

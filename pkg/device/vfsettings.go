@@ -20,8 +20,8 @@ type VFSettings struct {
 	// RSSQuery lets the VF read the PF's hash key and redirection table.
 	RSSQuery *bool `json:"rssQuery,omitempty"`
 	Trust    *bool `json:"trust,omitempty"`
-	// NodeGUID and PortGUID are those of an InfiniBand VF, "02:00:5e:10:00:00:00:01". All zero means that its PF
-	// did not get one.
+	// NodeGUID and PortGUID are the GUIDs of an InfiniBand VF, "02:00:5e:10:00:00:00:01". All zero means that none was
+	// set through its PF.
 	NodeGUID string `json:"nodeGUID,omitempty"`
 	PortGUID string `json:"portGUID,omitempty"`
 }
@@ -34,8 +34,8 @@ type VLAN struct {
 	Protocol string `json:"protocol"`
 }
 
-// AsFound in place of a bound keeps the PF's present bound. It occurs only in unfinished settings, and exists
-// because the kernel sets both bounds at once.
+// AsFound, as the value of a bound, keeps the PF's present bound. It occurs only in unfinished settings. It exists
+// because the kernel can only set both bounds at once.
 const AsFound = -1
 
 // TxRate has the bounds of a VF's transmit rate in Mbit/s. 0 means unlimited.
@@ -129,7 +129,7 @@ func (v *VFSettings) Only(want *VFSettings) VFSettings {
 	return out
 }
 
-// Differ returns the settings whose values in want are not those in v, in the order of writing.
+// Differ returns the settings that have values in want which differ from those in v, in the order of writing.
 func (v *VFSettings) Differ(want *VFSettings) []VFSetting {
 	var names []VFSetting
 	for _, s := range AllVFSettings() {

@@ -1,6 +1,5 @@
-// Package pci holds the words of PCI: addresses, ids, class codes and the
-// capabilities found in a function's configuration space. It parses, prints
-// and compares; it reads nothing.
+// Package pci has the types of PCI: addresses, IDs, class codes, and the capabilities in a function's configuration
+// space. It parses, prints and compares them. It reads no files.
 //
 // Layouts follow the PCI Local Bus and PCI Express Base specifications; the
 // constants are those of Linux's include/uapi/linux/pci_regs.h.
@@ -108,8 +107,8 @@ func (a Address) number() uint64 {
 	return uint64(a.Domain)<<24 | uint64(a.Bus)<<16 | uint64(a.Device)<<8 | uint64(a.Function)
 }
 
-// SameSlot reports whether a and b have one device number. They are functions of one physical device then; a card whose
-// functions have ARI may have more, with other device numbers.
+// SameSlot reports whether a and b have one device number. If they do, they are functions of one physical device. A
+// card with ARI may have further functions, with other device numbers.
 func (a Address) SameSlot(b Address) bool {
 	a.Function, b.Function = 0, 0
 	return a == b

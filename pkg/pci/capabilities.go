@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// Capabilities are the facts of a function's configuration space that decide how it can be isolated and reset. A nil pointer
-// means that the capability is absent; see Truncated for those that could not be read.
+// Capabilities are the facts of a function's configuration space that decide how it can be isolated and reset. A nil
+// pointer means that the capability is absent, unless Truncated is set: then it may only have been unreadable.
 type Capabilities struct {
-	// Truncated is true when only part of the space was readable (64 bytes
-	// without CAP_SYS_ADMIN, 256 for conventional PCI): absent extended
-	// capabilities then prove nothing.
+	// Truncated says that only a part of the space was readable (64 bytes without CAP_SYS_ADMIN, 256 for conventional
+	// PCI). Then an absent extended capability proves nothing.
 	Truncated bool `json:"truncated,omitempty"`
 	// Header is the layout of the function's configuration header, or "" if it was not read.
 	Header  HeaderType `json:"-"`
@@ -170,10 +169,9 @@ func (e *MalformedError) Error() string {
 	return fmt.Sprintf("the capability at 0x%02x %s", e.Offset, e.Problem)
 }
 
-// Dead reports whether a configuration space reads all ones, which no living
-// function's does: it fell off the bus or does not answer. Vendor and device
-// ids of ffff say so, except for a VF, whose ids read ffff by the SR-IOV
-// specification; there the whole header must be ones.
+// Dead reports whether a configuration space reads all ones, as it does for a function that fell off the bus or does
+// not answer. Vendor and device IDs of ffff show that, except for a VF: by the SR-IOV specification, the IDs of a VF
+// read ffff, so its whole header must be ones.
 func Dead(config []byte, isVF bool) bool {
 	n := 4
 	if isVF {
@@ -185,8 +183,8 @@ func Dead(config []byte, isVF bool) bool {
 // ParseCapabilities walks the capability lists of a configuration space: as many of its bytes as the kernel lets the caller
 // read, from offset 0 (64 without CAP_SYS_ADMIN, 256 for a conventional function, 4096 for PCI Express).
 //
-// It returns the capabilities that it found even with a *[MalformedError]. The rest is unknown then, as for a space that
-// reads all ones, and Truncated is set.
+// It returns the capabilities that it found, even together with a *[MalformedError]. Then the other capabilities are
+// unknown, as they are if the space reads all ones, and Truncated is set.
 func ParseCapabilities(config []byte) (Capabilities, error) {
 	var caps Capabilities
 	if len(config) < headerSize {
@@ -305,8 +303,8 @@ func express(b []byte) *Express {
 	}
 }
 
-// advancedFLR decodes PCI_AF_CAP. As the kernel's pci_af_flr it wants both
-// the FLR bit and "transactions pending", by which the reset's end is seen.
+// advancedFLR decodes PCI_AF_CAP. Like the kernel's pci_af_flr, it requires both the FLR bit and "transactions
+// pending", which shows when the reset has ended.
 func advancedFLR(b []byte) bool {
 	const transactionsPending, flr = 0x01, 0x02
 	return len(b) > 3 && b[3]&(transactionsPending|flr) == transactionsPending|flr

@@ -19,9 +19,9 @@ func (c Capability) isSwitch() bool {
 // SwitchBytes is how many bytes of each of [Capabilities.Switches] hold its header and its control word.
 const SwitchBytes = 8
 
-// Reread returns the capabilities with the control words of Switches as they are now: registers holds the first [SwitchBytes]
-// of each, in order. It returns false if a capability is not where it was, which means that it is not the same function or
-// does not answer.
+// Reread returns the capabilities with the present control words of Switches. registers has the first [SwitchBytes]
+// bytes of each of these capabilities, in order. Reread returns false if a capability is not where it was: then it is
+// another function, or the function does not answer.
 func (c Capabilities) Reread(registers [][]byte) (Capabilities, bool) {
 	if len(registers) != len(c.Switches) {
 		return c, false
@@ -36,9 +36,9 @@ func (c Capabilities) Reread(registers [][]byte) (Capabilities, bool) {
 	return c, true
 }
 
-// Chain returns the entries of both capability lists in the order of the lists, the extended ones (of a PCI Express
-// function, from 0x100 on) last. It ends without an error at the end of config, and returns the entries before a
-// *[MalformedError].
+// Chain returns the entries of both capability lists in the order of the lists. The extended list, which a PCI Express
+// function has from 0x100 on, is last. Chain stops without an error at the end of config. With a *[MalformedError], it
+// returns the entries before the malformed one.
 func Chain(config []byte) ([]Capability, error) {
 	if len(config) < headerSize || config[offStatus]&statusHasList == 0 {
 		return nil, nil

@@ -34,8 +34,8 @@ func ParseResources(text string) ([]Resource, error) { return parseLines(text, 0
 // firstVFBAR is the line of the first VF BAR (PCI_IOV_RESOURCES in include/linux/pci.h): behind the BARs and the ROM.
 const firstVFBAR = MaxBARs + 1
 
-// ParseVFResources is [ParseResources] of the memory that a PF has for its VFs; index i is VF BAR i. The lines are those only
-// for a PF: other functions may have a bridge's windows there.
+// ParseVFResources reads the memory that a PF has for its VFs, as [ParseResources] does for BARs; index i is VF BAR i.
+// Use it only for a PF: other functions may have a bridge's windows in these lines.
 func ParseVFResources(text string) ([]Resource, error) { return parseLines(text, firstVFBAR) }
 
 // parseLines reads as many lines as there are BARs, from the given one on.
@@ -89,9 +89,10 @@ func (r Resource) Size() uint64 {
 	return r.End - r.Start + 1
 }
 
-// Unassigned reports whether the BAR is there and has no address, because the kernel found no room for it. The kernel
+// Unassigned reports whether the BAR exists but has no address, because the kernel found no room for it. The kernel
 // enables no function with such a BAR (drivers/pci/setup-res.c pci_enable_resources: "not assigned" for the flag, "not
-// claimed" for one that has no place in the memory map). Memory at address 0 has none: there is the host's own.
+// claimed" for a BAR that has no place in the memory map). A memory BAR at address 0 counts as unassigned too, because
+// the host's own memory is there.
 func (r Resource) Unassigned() bool {
 	memory := r.Flags&resourceMem != 0
 	return r.Flags&resourceUnset != 0 && (memory || r.IO()) || memory && r.Start == 0 && r.End > 0
