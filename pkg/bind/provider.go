@@ -77,7 +77,7 @@ func (e *NotActivatedError) Error() string { return e.Err.Error() }
 
 func (e *NotActivatedError) Unwrap() error { return e.Err }
 
-// Code is that of conditions, Events and taints.
+// Code returns the code that conditions, Events and taints show.
 func (e *NotActivatedError) Code() rule.Code { return cmp.Or(e.Reason, rule.NotPrepared) }
 
 // AwayError says that the program that puts a value in force can't do so now. The program changes nothing until it can,
@@ -95,7 +95,7 @@ func (e *AwayError) Error() string { return e.Err.Error() }
 
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// Code is that of conditions and Events.
+// Code returns the code that conditions and Events show.
 func (e *AwayError) Code() rule.Code { return cmp.Or(e.Reason, rule.NotPrepared) }
 
 // Providers returns the providers of a node by name. m answers for the node's Fabric Manager.

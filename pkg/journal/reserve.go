@@ -74,7 +74,7 @@ func (e *FullError) Error() string {
 	return text
 }
 
-// Code is that of conditions and Events.
+// Code returns the code that conditions and Events show.
 func (e *FullError) Code() rule.Code { return rule.DiskFull }
 
 func (e *FullError) Unwrap() error { return e.Err }

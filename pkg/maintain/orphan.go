@@ -285,8 +285,8 @@ func areOrphans(n plan.Node, f *device.Function, set []pci.Address) bool {
 	})
 }
 
-// A claim whose record is lost would have no end: it can't be unprepared, and the ledger would name its tenant as the
-// holder for ever. So its end is written when its functions are found as orphans and no process has any of them open.
+// A claim whose record is lost would have no end: it can't be unprepared, and the ledger would always name its tenant
+// as the holder. So its end is written when its functions are found as orphans and no process has any of them open.
 
 // claimsWithoutRecord returns the tenancies that had an orphan and that have neither an end in the ledger nor a record.
 // Each is the list of its events from its Prepare on. If a process still has a function of such a tenancy open,

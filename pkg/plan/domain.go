@@ -106,7 +106,7 @@ func sortDomains(states map[isolation.ExclusiveDomain]*DomainState) []DomainStat
 }
 
 // Fragmented returns, for each kind of exclusive domain, how many free functions a domain keeps for its tenant. A
-// function does not count if no tenant can get it for another reason.
+// function does not count if another reason keeps all tenants from it.
 func (n *Node) Fragmented() map[isolation.DomainKind]int {
 	domains := n.Domains()
 	if len(domains) == 0 {

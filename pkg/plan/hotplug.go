@@ -84,8 +84,8 @@ func bytes(n uint64) string {
 // Without iommufd, a VFIO node is a group. To Kata it is one device, whose functions it finds by itself: all but host
 // and PCI bridges, in order of address (GetAllVFIODevicesFromIOMMUGroup in src/runtime/pkg/device/drivers/utils.go).
 // Hot plug plugs all of them (HotplugAddDevice in src/runtime/virtcontainers/sandbox.go), cold plug only the first one
-// (AppendDevice, the same file). The Rust runtime leaves out audio functions as well. QEMU refuses two of the other
-// functions, because they get one root port.
+// (AppendDevice, the same file). The Rust runtime leaves out audio functions as well. There, QEMU refuses a group that
+// has two other functions, because both get the same root port.
 
 // pluggableTogether refuses a second function of one IOMMU group for one VM. Two claims of one pod can't have two
 // functions of a group either, because the owner of a function has its whole group.

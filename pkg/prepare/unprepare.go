@@ -353,7 +353,7 @@ func (e *QuarantinedError) Error() string {
 		e.Record.Plan.Claim, strings.Join(words, ", "), e.Record.Reason, e.Record.ID())
 }
 
-// Code is that of conditions and Events.
+// Code returns the code that conditions and Events show.
 func (e *QuarantinedError) Code() rule.Code { return rule.Quarantined }
 
 func (e *QuarantinedError) Unwrap() error { return e.Err }

@@ -48,7 +48,7 @@ func (e *InUseError) Error() string {
 	return text
 }
 
-// Code is that of conditions and Events.
+// Code returns the code that conditions and Events show.
 func (e *InUseError) Code() rule.Code { return rule.InUse }
 
 // advice says how to end the holders. The refused pod may be the one whose VM holds the device. If that VM has no shim,
@@ -92,7 +92,7 @@ func (e *LockedError) Error() string {
 		e.Claim, e.Address)
 }
 
-// Code is that of conditions and Events.
+// Code returns the code that conditions and Events show.
 func (e *LockedError) Code() rule.Code { return rule.Locked }
 
 // IsUse reports whether an error says that a process has a function open, or that the use can't be determined.

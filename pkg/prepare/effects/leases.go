@@ -35,7 +35,7 @@ func (e *ReturnError) Error() string {
 		e.Device, e.Pool, OneLine(e.Err), e.Claim.UID)
 }
 
-// Code is that of conditions and Events.
+// Code returns the code that conditions and Events show.
 func (e *ReturnError) Code() rule.Code { return rule.AddressNotReturned }
 
 func (e *ReturnError) Unwrap() error { return e.Err }

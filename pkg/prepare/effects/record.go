@@ -35,7 +35,7 @@ func (e *EvidenceError) Error() string {
 	return fmt.Sprintf("claim %s: write its event to the ledger: %s", e.Claim, OneLine(e.Err))
 }
 
-// Code is that of conditions and Events.
+// Code returns the code that conditions and Events show.
 func (e *EvidenceError) Code() rule.Code { return rule.NoEvidence }
 
 func (e *EvidenceError) Unwrap() error { return e.Err }

@@ -25,8 +25,8 @@ import (
 )
 
 // Writer writes one attribute: it writes data by one write(2) to a file that exists. It may block as long as the kernel
-// does. The path is relative to the node's root: "sys/bus/pci/drivers_probe". [RootWriter] is the implementation that
-// is not for tests.
+// does. The path is relative to the node's root: "sys/bus/pci/drivers_probe". [RootWriter] implements it; other
+// implementations are for tests.
 type Writer interface {
 	Write(file string, data []byte) error
 }

@@ -52,27 +52,28 @@ type Driver struct {
 	// ManagesDMA is for drivers that leave the group's DMA to a user, as
 	// pcieport and pci-stub do (driver_managed_dma). VFIO drivers all do.
 	ManagesDMA bool
-	// SRIOV: it enables VFs through sriov_numvfs.
+	// SRIOV says that the driver enables VFs through sriov_numvfs.
 	SRIOV bool
-	// KeepsVFs: it leaves the VFs enabled when it is unbound.
+	// KeepsVFs says that the driver leaves the VFs enabled when it is unbound.
 	KeepsVFs bool
-	// NoChildren: no subsystem gets a device from it, such as from stubs and UIO. Otherwise a network, display or
-	// NVMe function gets the children of its class.
+	// NoChildren says that no subsystem gets a device from the driver, as with stubs and UIO. Otherwise a network,
+	// display or NVMe function gets the children of its class.
 	NoChildren bool
-	// ServesVFs: it serves the VFs that it has through VFIO, as NVIDIA's driver for vGPUs does, and PFs as any host driver.
+	// ServesVFs says that the driver serves its VFs through VFIO, as NVIDIA's driver does for vGPUs, but PFs as any
+	// host driver does.
 	ServesVFs bool
-	// Files are what it adds to the directory of a function that it takes (dev_groups in struct device_driver). They are gone when
-	// the function leaves it.
+	// Files are the attributes that the driver adds to the directory of a function that it takes (dev_groups in struct
+	// device_driver). They are removed when the function leaves the driver.
 	Files func(a pci.Address, pf *pci.Address) []File
 	// Infiniband is the prefix of the RDMA device it makes for a network
 	// function ("mlx5_"); empty if there is none.
 	Infiniband string
-	// Probe is called when it is about to take a function and may refuse with
-	// an errno, or block. It must not write to the function.
+	// Probe is called when the driver is about to take a function. It may refuse with an errno, or block. It must not
+	// write to the function.
 	Probe func(pci.Address) error
-	// Remove is called when it is taken from a function, after the links between
-	// them have gone, and may block: as long as it does, the kernel still counts the
-	// driver as the function's. It must not write to the function.
+	// Remove is called when the driver is taken from a function, after the links between them are removed. It may
+	// block: as long as it does, the kernel still counts the driver as the function's. It must not write to the
+	// function.
 	Remove func(pci.Address)
 }
 

@@ -315,7 +315,7 @@ func (k *Kernel) FallOff(a pci.Address) {
 	k.SetConfig(a, 0, bytes.Repeat([]byte{0xff}, 64)...)
 }
 
-// CountFatalErrors has the kernel count that many fatal errors of a function in all.
+// CountFatalErrors sets how many fatal errors the kernel has counted for a function in all.
 func (k *Kernel) CountFatalErrors(a pci.Address, total int) {
 	k.PutFile(path.Join("sys/bus/pci/devices", a.String(), "aer_dev_fatal"), fmt.Sprintf("DLP %d\nTOTAL_ERR_FATAL %[1]d\n", total))
 }

@@ -48,8 +48,8 @@ func (k *Kernel) Hold(node string, pid int, comm, container string) *Holder {
 	return h
 }
 
-// HoldUnseen is [Kernel.Hold] by a file that proc does not show: its descriptor is in flight in a socket, or the process
-// that had it is still closing it.
+// HoldUnseen is [Kernel.Hold] with a file that proc does not show: the file's descriptor is in flight in a socket, or
+// the process that had it is still closing it.
 func (k *Kernel) HoldUnseen(node string) *Holder {
 	if k.tb != nil {
 		k.tb.Helper()
@@ -59,8 +59,8 @@ func (k *Kernel) HoldUnseen(node string) *Holder {
 	return h
 }
 
-// Exclude opens the groups of those of the functions that are on VFIO drivers until end is called. It returns EBUSY if
-// somebody has one of them open. hotReset is [Kernel.HotReset] of the functions.
+// Exclude opens the groups of those functions that are on VFIO drivers, until end is called. It returns EBUSY if a
+// process has one of them open. hotReset is [Kernel.HotReset] of the functions.
 func (k *Kernel) Exclude(ctx context.Context, set []pci.Address) (hotReset func() error, end func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
