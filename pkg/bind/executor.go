@@ -35,8 +35,8 @@ type Executor struct {
 	kept map[pci.Address]*exclusion // of interrupted resets, by the first function of the reset
 }
 
-// New returns an executor that reads through fsys and writes through kernel. It loads modules by modules, and keeps
-// other processes from functions by exclude.
+// New returns an executor that reads through fsys and writes through kernel. It loads kernel modules through modules,
+// and keeps other processes from functions by exclude.
 func New(fsys *sysfs.FS, kernel *control.Control, modules Modules, exclude Exclude) *Executor {
 	return &Executor{fs: fsys, kernel: kernel, modules: modules, exclude: exclude, kept: map[pci.Address]*exclusion{}}
 }

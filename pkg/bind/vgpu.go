@@ -51,8 +51,8 @@ func (v *VGPU) Read(_ context.Context, fn *plan.Function, _ string) (string, err
 // SetsAlone implements [Alone]: the types that a VF can have depend on the other VFs of its GPU.
 func (*VGPU) SetsAlone() {}
 
-// Set implements [Provider]. It reads the list of types again, because the list may have shrunk since Resolve. If a
-// type is not creatable any more, the driver refuses the write and the value stays 0.
+// Set implements [Provider]. The list of types may have shrunk since Resolve, so Set reads it again, and refuses a type
+// that is not in it any more. If the list shrinks after that, the driver refuses the write, and the value stays 0.
 func (v *VGPU) Set(ctx context.Context, fn *plan.Function, _, value string) error {
 	if value == noType {
 		return notEnded(v.door.assign(ctx, fn.Address, value), fn)
