@@ -12,12 +12,12 @@ import (
 // driverName is the driver whose entries in claims' statuses have anchors, as in v1alpha1.
 const driverName = "kata-vfio.dev"
 
-// FindAnchors returns the signed checkpoints in a file, without duplicates, and says of each whether others than the node and the
-// admin can write the text that it is in ([Anchor.Foreign]).
+// FindAnchors returns the signed checkpoints in a file, without duplicates. It sets [Anchor.Foreign] of those that others than the
+// node and the admin can have written.
 //
-// Nobody else writes a file that has nothing but notes, and the entries of a claim's status.devices in the pools of the node whose
-// ledger it is: the chart's policy claims keeps others from them. Tenants write what they like into annotations and Events of their
-// own, and can have a log say it.
+// Two places are not foreign: a file that contains nothing but notes, and the entries of a claim's status.devices whose pool
+// belongs to the node that the checkpoint names. The chart's policy claims keeps others from writing these entries. All other
+// places are foreign: tenants can write any text into their own annotations and Events, and into logs.
 func FindAnchors(data []byte, file string) []Anchor {
 	var anchors []Anchor
 	add := func(found []Anchor) {
@@ -38,7 +38,7 @@ func FindAnchors(data []byte, file string) []Anchor {
 	return anchors
 }
 
-// from says where checkpoints were found.
+// from sets From and Foreign of the checkpoints that it was given.
 func from(found []Anchor, where string, foreign bool) []Anchor {
 	for i := range found {
 		found[i].From, found[i].Foreign = where, foreign
@@ -63,8 +63,8 @@ type object struct {
 	raw json.RawMessage
 }
 
-// eachObject calls found for each object in a sequence of JSON values, and for the items of lists. It returns false, after it may
-// have called found, if data is not JSON.
+// eachObject calls found for each object in a sequence of JSON values, and for the items of lists. It returns false if data is not
+// JSON; it may have called found before that.
 func eachObject(data []byte, found func(*object)) bool {
 	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
 		var raw json.RawMessage
@@ -112,7 +112,8 @@ func (o *object) anchors(file string) []Anchor {
 	return slices.Concat(o.ofPlugins(where), from(FindCheckpoints(o.raw), where, true))
 }
 
-// ofPlugins returns the checkpoints that the plugins of the nodes wrote: each into the entries of its own node's devices.
+// ofPlugins returns the checkpoints that the plugins of the nodes wrote. Each plugin writes them into the entries of its own node's
+// devices.
 func (o *object) ofPlugins(where string) []Anchor {
 	if o.Kind != "ResourceClaim" || !strings.HasPrefix(o.APIVersion, "resource.k8s.io/") {
 		return nil

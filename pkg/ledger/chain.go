@@ -27,7 +27,8 @@ type Chain struct {
 func (c Chain) Extend(leaf tlog.Hash) Chain {
 	frontier := slices.Clone(c.frontier)
 	node := leaf
-	// Each trailing one bit of the size is a complete subtree that the new event closes, as a binary counter carries.
+	// Each trailing one bit of the size stands for a complete subtree, which the new event merges into a larger one, like the carry of
+	// a binary counter.
 	for range bits.TrailingZeros64(^uint64(c.Size)) {
 		last := len(frontier) - 1
 		node, frontier = tlog.NodeHash(frontier[last], node), frontier[:last]
@@ -59,7 +60,7 @@ func (c Chain) equal(o Chain) bool {
 	return c.Size == o.Size && c.Last == o.Last && slices.Equal(c.frontier, o.frontier)
 }
 
-// fits reports whether the frontier fits the size.
+// fits reports whether the frontier has as many hashes as the size requires, and an empty chain has no last hash.
 func (c Chain) fits() bool {
 	return c.Size >= 0 && len(c.frontier) == bits.OnesCount64(uint64(c.Size)) && (c.Size > 0 || c.Last == tlog.Hash{})
 }
@@ -198,7 +199,7 @@ func (c Chain) follow(line []byte) (with Chain, more bool, err error) {
 		return c, false, fmt.Errorf("not an event: %w", err)
 	}
 	switch {
-	// Pointers tell a missing number from 0, which the first event has.
+	// Pointers distinguish a missing number from 0, the number of the first event.
 	case l.Version < 1 || l.Seq == nil || l.Prev == nil:
 		return c, false, errors.New("not an event")
 	case *l.Seq != c.Size:

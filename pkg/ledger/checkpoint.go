@@ -107,8 +107,8 @@ type Anchor struct {
 	Signed string
 	// From is where it was found: an object or a file; empty if the caller knows.
 	From string
-	// Foreign says that others than the node and the admin can write there. It still proves what the ledger's key has signed, and
-	// nothing if the key has not.
+	// Foreign is set if others than the node and the admin can write where the anchor was found. A foreign anchor is a proof only if
+	// the ledger's key signed it.
 	Foreign bool
 }
 
@@ -118,8 +118,9 @@ var checkpointPattern = regexp.MustCompile(`([^\s"\\]+)\s+([0-9]{1,19})\s+([A-Za
 // signaturePattern matches one signature line.
 var signaturePattern = regexp.MustCompile(`— (\S+) ([A-Za-z0-9+/]+={0,2})`)
 
-// FindCheckpoints returns the signed checkpoints in data, without duplicates: notes, claims or Events as kubectl prints them (-o json
-// or yaml), or a log. [Verify] checks their origin and their signatures. [FindAnchors] also says who can have written them.
+// FindCheckpoints returns the signed checkpoints in data, without duplicates: notes, claims or Events as kubectl prints them (-o
+// json or yaml), or a log. [Verify] checks their origin and their signatures. [FindAnchors] also reports whether others than the
+// node and the admin can have written them.
 func FindCheckpoints(data []byte) []Anchor {
 	var anchors []Anchor
 	add := func(text string) {

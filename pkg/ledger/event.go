@@ -47,7 +47,7 @@ const (
 	// Reset: Devices were reset, or a reset was attempted. Reset has the method, the duration and the fingerprints
 	// before and after.
 	Reset Type = "reset"
-	// Policy: the PF of a VF enforces Settings on it, or the values in Provided are set for it, as read back.
+	// Policy: the PF of a VF enforces Settings on the VF, or the values in Provided were set for a function. Provided has them as read back.
 	Policy Type = "policy"
 	// Open: a sandbox is about to get the Devices. It is written before the VM can use them. A second event for the
 	// same sandbox adds the VMM's process once that is known.
@@ -59,8 +59,8 @@ const (
 	Unprepare Type = "unprepare"
 	// Quarantine: the Devices are kept from reuse because they could not be proven clean, for Reason.
 	Quarantine Type = "quarantine"
-	// Release: a quarantine has ended: a reset was proven, the device left the bus, or, where Codes has NotProvenClean,
-	// the preceding Clear asked for it without proof.
+	// Release: a quarantine has ended: a reset was proven, the device left the bus, or, if Codes contains NotProvenClean, the
+	// preceding Clear asked to release the device without proof.
 	Release Type = "release"
 	// Clear: an operator, By, asks to end the quarantine of Devices, for Reason. The events that follow record the
 	// outcome.
@@ -80,8 +80,9 @@ const (
 	// Torn: a write that a power failure cut off was found at the end and moved to the file that Reason names. Package
 	// ledger/writer writes it.
 	Torn Type = "torn"
-	// Retention: events were dropped, except for their hashes: those older than the configured age, or the oldest of who uses
-	// more than its share of the ledger's bytes. Reason names them. Package ledger/writer writes it.
+	// Retention: events were dropped, except for their hashes: events older than the configured age, or the oldest events of a
+	// namespace, or of the node itself, that uses more than its share of the ledger's bytes. Reason names the dropped events. Package
+	// ledger/writer writes it.
 	Retention Type = "retention"
 )
 
@@ -130,9 +131,9 @@ type Event struct {
 	// nanoseconds, which can't be set.
 	Time     time.Time `json:"time"`
 	BootTime int64     `json:"bootTime"`
-	// Elapsed is how long after the first event this one was written, in nanoseconds: by CLOCK_BOOTTIME within a boot, and
-	// across a boot by Time, of which the part before the boot counts up to a day. So it is never too long, however the
-	// node's clock jumps, and a Time that contradicts it shows that jump.
+	// Elapsed is the time from the first event to this one, in nanoseconds. Within a boot, CLOCK_BOOTTIME measures it. Across a
+	// reboot, only Time shows how long the node was off, and at most one day of this is added. So a jump of the node's clock makes
+	// Elapsed too long by at most one day for each reboot, and a Time that contradicts Elapsed shows the jump.
 	Elapsed int64 `json:"elapsed,omitempty"`
 	// BootID identifies the boot (/proc/sys/kernel/random/boot_id). IOMMU groups, VFIO nodes and processes are
 	// meaningless in another boot.
@@ -158,7 +159,7 @@ type Event struct {
 	Sanitize *Sanitization `json:"sanitize,omitempty"`
 	// Config is the SHA-256 of the node's config as JSON.
 	Config string `json:"config,omitempty"`
-	// By is the operator who asked for it with a command; nil if the plugin acted by itself.
+	// By is the operator whose command caused the event; nil if the plugin acted by itself.
 	By *Operator `json:"by,omitempty"`
 
 	Result Result `json:"result"`
@@ -202,14 +203,16 @@ type Claim struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Tenant is the ID of the claim's tenant, if the node had exclusive domains when it was prepared. It does not tell a name.
+	// Tenant is the ID of the claim's tenant, if the node had exclusive domains when it was prepared. The ID does not reveal the
+	// tenant's name.
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// BindingUID is how the UIDs of bindings without a claim begin: by policy "bound", or to keep a device warm.
+// BindingUID is the prefix of the UIDs of bindings without a claim: those that the policy "bound" requires, and those that keep a
+// device warm.
 const BindingUID = "standing-"
 
-// IsBinding reports whether the events of this UID are of such a binding. It has no name and no tenant.
+// IsBinding reports whether the UID is that of a binding without a claim, see [BindingUID]. Such a binding has no name and no tenant.
 func (c *Claim) IsBinding() bool { return strings.HasPrefix(c.UID, BindingUID) }
 
 // Pod identifies a pod in the claim's namespace.
@@ -257,7 +260,7 @@ type Device struct {
 	PF       *pci.Address  `json:"pf,omitempty"`
 	Switch   *pci.Address  `json:"pcieSwitch,omitempty"`
 	Upstream []pci.Address `json:"upstream,omitempty"`
-	// FirstFunction is function 0 of the physical device where that has another device number (ARI).
+	// FirstFunction is function 0 of the physical device, if its device number differs from this function's (ARI).
 	FirstFunction *pci.Address `json:"firstFunction,omitempty"`
 	// DriverBefore and DriverAfter are the kernel drivers before and after a Bind, "" for none. A failed Bind has no
 	// DriverAfter, since it may be partly done.
@@ -345,13 +348,13 @@ func DecodeEvent(line []byte) (*Event, error) {
 
 // Filter selects events. Its zero value selects all.
 type Filter struct {
-	// Claim is a claim's UID, its name, or "namespace/name"; Pod the same of a pod.
+	// Claim is a claim's UID, its name, or "namespace/name". Pod is the same for a pod.
 	Claim, Pod string
 	Device     *pci.Address
 	// Since and Until bound Time, both included.
 	Since, Until time.Time
 	Types        []Type
-	// Names finds names that are pseudonyms in the ledger; nil without their key.
+	// Names computes the pseudonyms of the names in Claim and Pod, to find them in the ledger. It is nil if their key is not known.
 	Names *Pseudonyms
 }
 
@@ -381,7 +384,7 @@ func (f *Filter) isPod(e *Event) bool {
 	})
 }
 
-// named reports whether "namespace/name", or a name alone, is that in the event.
+// named reports whether want, a name or "namespace/name", is the name in the event. have is the event's name of that kind.
 func (f *Filter) named(want, kind, have string, e *Event) bool {
 	namespace, name, both := strings.Cut(want, "/")
 	if !both {

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// When the ledger has grown to its limit, retention drops the events of those who use more than their share (see package
-// ledger/writer). The segment goes, the hashes of all its events take its place, and beside them is a file with the lines of the
-// events that stay, in their order. The hashes prove them.
+// When the ledger exceeds its size limit, retention drops events of the namespaces, or of the node itself, that use more than their
+// share (see package ledger/writer). It replaces a segment by two files: one with the hashes of all its events, and one with the
+// lines of the events that it keeps, in their order. The hashes prove the kept lines.
 
-// KeptName returns the name of the file that has the events that stay of a segment that was dropped.
+// KeptName returns the name of the file with the events that retention kept of a dropped segment. first is the segment's first event.
 func KeptName(first int64) string { return fmt.Sprintf("%016d%s", first, keptSuffix) }
 
-// IsKept reports whether a file's name is that of events that stay of a dropped segment.
+// IsKept reports whether a file's name is that of the kept events of a dropped segment.
 func IsKept(name string) bool {
 	_, suffix, ok := parseFirst(name)
 	return ok && suffix == keptSuffix
 }
 
-// ReadKept returns the lines of the events that stay of a dropped segment, up to the first that its hashes don't prove.
+// ReadKept returns the lines of the kept events of a dropped segment, up to the first line that the segment's hashes don't prove.
 func ReadKept(fsys fs.FS, first int64) (lines [][]byte, damage *DamagedError, err error) {
 	hashes, damage, err := readHashes(fsys, first)
 	if err != nil || damage != nil {
@@ -69,7 +69,7 @@ func seqIn(line []byte) (int64, error) {
 	return *l.Seq, nil
 }
 
-// readKept checks the events that stay of a dropped segment, whose hashes the part has.
+// readKept checks the kept events of a dropped segment against the hashes in the part.
 func (p *part) readKept(fsys fs.FS) error {
 	data, err := readFile(fsys, KeptName(p.first), MaxSegment)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,8 @@ type Proof struct {
 	// Event is the event's line, proven byte for byte, and Seq its number.
 	Event string `json:"event,omitempty"`
 	Seq   int64  `json:"seq,omitempty"`
-	// Earlier is the signed note of the earlier checkpoint, and Checkpoint that of the proof's result.
+	// Earlier is the signed note of the earlier checkpoint. Checkpoint is the signed note of the ledger's last checkpoint when the
+	// proof was made.
 	Earlier    string `json:"earlier,omitempty"`
 	Checkpoint string `json:"checkpoint"`
 	// Hashes are the proof, as in RFC 6962, sections 2.1.1 and 2.1.2.
@@ -38,7 +39,7 @@ type tree struct {
 	hashes []tlog.Hash // in the order of tlog's storage
 }
 
-// readTree reads a valid ledger. A damaged one proves nothing, and is an error.
+// readTree reads a valid ledger. A damaged ledger proves nothing, so readTree returns an error.
 func readTree(fsys fs.FS) (*tree, error) {
 	r, err := Verify(fsys, Options{})
 	if err != nil {
@@ -85,7 +86,7 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return list, nil
 }
 
-// ProveEvent returns the proof that the ledger of the last checkpoint has an event. There is no proof of an event that retention
+// ProveEvent returns the proof that the ledger of the last checkpoint has an event. It returns an error for an event that retention
 // dropped.
 func ProveEvent(fsys fs.FS, seq int64) (*Proof, error) {
 	proofs, err := ProveEvents(fsys, []int64{seq})
@@ -232,7 +233,7 @@ func (p *Proof) checkEarlier(c Checkpoint, v note.Verifier) error {
 	if err != nil {
 		return fmt.Errorf("earlier checkpoint: %w", err)
 	}
-	// RFC 6962 has no consistency proof for an empty tree (section 2.1.2), which each history begins with.
+	// Each history begins with the empty tree, for which RFC 6962 (section 2.1.2) defines no consistency proof.
 	if earlier.Size == 0 || earlier.Size > c.Size {
 		if earlier.Size == 0 && earlier.Root == (Chain{}).Root() {
 			return nil

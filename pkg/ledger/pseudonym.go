@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// PseudonymPrefix begins each pseudonym, and no name in Kubernetes.
+// PseudonymPrefix is the first character of each pseudonym. No name in Kubernetes begins with it.
 const PseudonymPrefix = "~"
 
 // PseudonymKeySize is the length of a pseudonyms' key, in bytes.
 const PseudonymKeySize = 32
 
-// Pseudonyms replace the names of namespaces, pods and claims in events with a keyed hash: the same name has the same pseudonym. Only
-// the owner of the key can find a name's pseudonym, so that names can't be guessed. UIDs stay, and relate an event to the cluster's
-// own records.
+// Pseudonyms replace the names of namespaces, pods and claims in events with a keyed hash: the same name has the same pseudonym.
+// Only the owner of the key can compute the pseudonym of a name, so others can't check guesses of names. UIDs are not replaced:
+// they relate an event to the cluster's own records.
 type Pseudonyms struct{ key []byte }
 
 // NewPseudonyms returns the pseudonyms of a key of [PseudonymKeySize] bytes.
@@ -58,7 +58,7 @@ const (
 	KindPod       = "pod"
 )
 
-// Of returns the pseudonym of a name; the empty name has none.
+// Of returns the pseudonym of a name. It returns the empty name, and a name that is a pseudonym already, unchanged.
 func (p *Pseudonyms) Of(kind, name string) string {
 	if name == "" || strings.HasPrefix(name, PseudonymPrefix) {
 		return name
@@ -113,7 +113,7 @@ func replaceWord(text, name, by string) string {
 	}
 	const edge = `[^0-9A-Za-z~_-]`
 	word := regexp.MustCompile(`(^|` + edge + `)` + regexp.QuoteMeta(name) + `($|` + edge + `)`)
-	for range 2 { // a match takes the edge that the next one begins with
+	for range 2 { // a match consumes the character before the next name, so the first pass skips that name
 		text = word.ReplaceAllString(text, "${1}"+by+"${2}")
 	}
 	return text

@@ -89,7 +89,7 @@ func CheckKey(key string) error {
 	return err
 }
 
-// PublicKey returns the key beside a ledger, for its readers. Its error matches [ErrNoKey] without one.
+// PublicKey returns the public key in a ledger's directory. The error matches [ErrNoKey] if the key can't be read or is invalid.
 func PublicKey(fsys fs.FS) (string, error) {
 	data, err := readFile(fsys, PublicKeyFile, 1024)
 	if err != nil {
@@ -102,7 +102,7 @@ func PublicKey(fsys fs.FS) (string, error) {
 	return key, nil
 }
 
-// newVerifier returns the verifier of a key, or of the one beside the ledger.
+// newVerifier returns the verifier of a key, or of the public key in the ledger's directory if key is empty.
 func newVerifier(fsys fs.FS, key string) (note.Verifier, error) {
 	if key == "" {
 		var err error
@@ -126,9 +126,9 @@ type Entry struct {
 	Line int
 }
 
-// Events reads all events in order, without checking chain or signatures: [Verify] does that. A line that is not
-// an event is yielded as a [DamagedError], and reading continues; any other error is the last. Events of a write in progress, or of
-// one that a power failure cut off, may be among them.
+// Events reads all events in order, without checking chain or signatures: [Verify] does that. For a line that is not an event,
+// Events yields a [DamagedError] and continues. Any other error ends the sequence. Events of a write in progress, or of one that a
+// power failure cut off, may be among them.
 func Events(fsys fs.FS) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		f, err := listFiles(fsys)

@@ -20,11 +20,11 @@ import (
 // Names of the files of a ledger's directory. Segments and hashes are named by
 // the Seq of their first event, in sixteen digits.
 const (
-	// PublicKeyFile has the node's key for verifying, in the form of package note.
+	// PublicKeyFile contains the node's public key, which verifies signatures, in the text format of package note.
 	PublicKeyFile = "key.pub"
-	// PrivateKeyFile has the key that signs. Readers don't need it.
+	// PrivateKeyFile contains the node's private key, which signs checkpoints. Readers don't need it.
 	PrivateKeyFile = "key"
-	// PseudonymsFile has the key of the tenants' pseudonyms, where they are on.
+	// PseudonymsFile contains the key of the [Pseudonyms]. It is missing if pseudonyms were never enabled.
 	PseudonymsFile = "pseudonyms.key"
 
 	segmentSuffix = ".jsonl"
@@ -41,7 +41,7 @@ func HashesName(first int64) string { return fmt.Sprintf("%016d%s", first, hashe
 
 var namePattern = regexp.MustCompile(`^([0-9]{16})(\.jsonl|\.kept\.jsonl|\.hashes)$`)
 
-// parseFirst returns the number in a file's name, and its suffix.
+// parseFirst splits the name of a file of events or hashes into the number of its first event and its suffix. For other names, ok is false.
 func parseFirst(name string) (first int64, suffix string, ok bool) {
 	m := namePattern.FindStringSubmatch(name)
 	if m == nil {
@@ -91,7 +91,8 @@ const MaxSegment = 256 << 20
 // DamagedError reports the place and kind of a difference between a ledger and the events that were written.
 type DamagedError struct {
 	File string
-	// Line counts from 1, and Offset is where it begins. Seq is the event that belongs there.
+	// Line is the line number, from 1, and Offset is the byte offset of the line. Seq is the number of the event that belongs there,
+	// -1 if it is unknown.
 	Line   int
 	Offset int64
 	Seq    int64
@@ -108,22 +109,23 @@ func (e *DamagedError) Error() string {
 // Segment is one file of a ledger, checked up to its first damage.
 type Segment struct {
 	Name string
-	// Before and End are the state before the segment and after its last valid write, which ends at offset Good.
+	// Before is the chain before the segment. End is the chain after the segment's last valid write, which ends at offset Good.
 	Before, End Chain
 	Good        int64
 	// Signed is the signed note of End.
 	Signed string
-	// Events are the lines of the valid events, from event Before.Size on, and Lines their line numbers.
+	// Events are the lines of the valid events, from event Before.Size on. Lines are their line numbers.
 	Events [][]byte
 	Lines  []int
-	// Torn is the rest of a write that was cut off, after Good.
+	// Torn is the data after Good if it is a write that was cut off.
 	Torn []byte
-	// Damage is set if the rest is neither valid nor torn.
+	// Damage is set if the data after Good is neither valid nor torn.
 	Damage *DamagedError
 }
 
-// CheckSegment reads a segment's data, and verifies it with the key up to the first problem. A rest without a valid checkpoint that
-// ends in the middle of a line, or in blocks of zeros that the disk never wrote, is a write that was cut off.
+// CheckSegment reads a segment's data, and verifies it with the key up to the first problem. The data after the last valid write is
+// a write that was cut off if it has no valid checkpoint, and if either all of its complete lines are valid events or it contains
+// zeros, which file systems return for blocks that never reached the disk.
 func CheckSegment(name string, data []byte, v note.Verifier) *Segment {
 	s := &Segment{Name: name}
 	head, body, complete := bytes.Cut(data, []byte("\n"))
@@ -174,7 +176,8 @@ type unsigned struct{ note.Verifier }
 
 func (unsigned) Verify([]byte, []byte) bool { return true }
 
-// judge decides whether a rest without a valid end is torn or damaged.
+// judge decides whether the data after the last valid write is torn or damaged. damage is its first invalid line, nil if all of its
+// complete lines are valid.
 func (s *Segment) judge(rest []byte, damage *DamagedError, v note.Verifier) {
 	// After a crash, a file can be longer than the data that reached the disk. The file system then returns zeros for
 	// the rest.
@@ -189,8 +192,8 @@ func (s *Segment) judge(rest []byte, damage *DamagedError, v note.Verifier) {
 	s.Damage = damage
 }
 
-// hasMark reports whether a complete line of the rest is, or ends in, a valid checkpoint: then everything before it was once written
-// completely.
+// hasMark reports whether a complete line of the rest is, or ends in, a valid checkpoint. If so, everything before this checkpoint
+// was once written completely.
 func hasMark(rest []byte, v note.Verifier) bool {
 	whole := rest[:bytes.LastIndexByte(rest, '\n')+1]
 	for line := range bytes.Lines(whole) {
@@ -211,7 +214,8 @@ type walk struct {
 	chain  Chain
 	line   int
 	offset int64
-	// events and lines belong to the write that is not complete yet. more: its last event announces another.
+	// events and lines belong to the write whose checkpoint has not been read yet. more is set if the last of these events announces
+	// another one.
 	events [][]byte
 	lines  []int
 	more   bool
@@ -237,7 +241,7 @@ func (w *walk) run(body []byte) *DamagedError {
 	return nil
 }
 
-// seq returns the event of a line: for a checkpoint the first event of its write.
+// seq returns the number of the event in a line. For the line of a checkpoint, it is the number of the first event of that write.
 func (w *walk) seq(line []byte) int64 {
 	if IsMark(line) {
 		return w.chain.Size - int64(len(w.events))
@@ -304,7 +308,7 @@ type part struct {
 	// before is the chain of the segment's header; nil for hashes, and for a damaged header.
 	before *Chain
 	leaves []tlog.Hash
-	// kept is how many events stay of a dropped segment.
+	// kept is the number of events that retention kept of a dropped segment.
 	kept     int64
 	signed   string
 	torn     []byte
@@ -312,11 +316,11 @@ type part struct {
 	damage   *DamagedError
 }
 
-// rereads is how often a file that changes while it is read is read again. A write takes microseconds, and so does removing a
-// segment.
+// rereads is the number of attempts to read a ledger or a file that changes during the read. A write takes microseconds, and so
+// does removing a segment.
 const rereads = 4
 
-// readParts reads and checks all files of a ledger, as many at once as parallel says, 0 for the number of processors.
+// readParts reads and checks all files of a ledger. It reads up to parallel files at once, or one for each processor if parallel is 0.
 func readParts(ctx context.Context, fsys fs.FS, v note.Verifier, parallel int) (parts []part, err error) {
 	for range rereads {
 		var f files

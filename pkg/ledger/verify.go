@@ -60,14 +60,14 @@ type Report struct {
 	// Anchors counts the anchors of this ledger, Others those of other ledgers.
 	Anchors int `json:"anchors"`
 	Others  int `json:"otherAnchors"`
-	// LeftOut counts what is written as an anchor of this ledger where others can write, and is not signed by its key. It says nothing
-	// of the ledger. LeftOutFrom names the first places.
+	// LeftOut counts the foreign anchors ([Anchor.Foreign]) that name this ledger and are not signed by its key. They prove nothing
+	// about the ledger. LeftOutFrom names the first places where they were found.
 	LeftOut     int       `json:"leftOutAnchors"`
 	LeftOutFrom []string  `json:"leftOutFrom,omitempty"`
 	Problems    []Problem `json:"problems"`
 }
 
-// maxLeftOutFrom is how many places are named.
+// maxLeftOutFrom is the largest number of places in [Report.LeftOutFrom].
 const maxLeftOutFrom = 8
 
 // OK reports whether there is no problem.
@@ -92,8 +92,8 @@ type Options struct {
 //
 // A ledger without events counts as deleted if an anchor, another file of the ledger or the witness shows that it existed.
 //
-// The error says that the ledger could not be read. It matches [ErrNone] if nothing shows that a ledger existed, and [ErrNoKey]
-// without a key to verify it with.
+// The error says that the ledger could not be read. It matches [ErrNone] if nothing shows that a ledger existed, and [ErrNoKey] if
+// there is no key to verify the ledger with.
 func Verify(fsys fs.FS, o Options) (*Report, error) {
 	return VerifyContext(context.Background(), fsys, o)
 }
@@ -127,7 +127,8 @@ func VerifyContext(ctx context.Context, fsys fs.FS, o Options) (*Report, error) 
 type check struct {
 	r *Report
 	v note.Verifier
-	// chain is the state after the parts so far. broken says that one of them is damaged, so that chain is not proven.
+	// chain is the state after the parts that were checked so far. broken is set if one of them is missing or damaged, so that chain
+	// is not proven from the first event on.
 	chain  Chain
 	broken bool
 	// roots are the anchors that are not compared yet, by their size.
@@ -187,12 +188,13 @@ func (c *check) anchors(all []Anchor) {
 	}
 }
 
-// trusted returns the anchors that nobody else can have written.
+// trusted returns the anchors that only the node and the admin can have written.
 func trusted(all []Anchor) []Anchor {
 	return slices.DeleteFunc(slices.Clone(all), func(a Anchor) bool { return a.Foreign })
 }
 
-// leaveOut counts what somebody wrote. A tenant could accuse the ledger of any node by a line of text otherwise.
+// leaveOut counts a foreign anchor that the ledger's key did not sign. It is not a problem of the ledger: otherwise, a tenant could
+// accuse any node's ledger with one line of text.
 func (c *check) leaveOut(a Anchor) {
 	c.r.LeftOut++
 	if len(c.r.LeftOutFrom) < maxLeftOutFrom && !slices.Contains(c.r.LeftOutFrom, a.From) {
@@ -234,7 +236,7 @@ func (c *check) damaged(d *DamagedError) {
 	c.stop()
 }
 
-// stop ends the proven events: later parts are checked each by itself.
+// stop ends the sequence of proven events. Later parts are checked each by itself.
 func (c *check) stop() {
 	if !c.broken {
 		c.r.Size = c.chain.Size
@@ -242,7 +244,7 @@ func (c *check) stop() {
 	c.broken = true
 }
 
-// follows checks the position of a part, and continues from there.
+// follows checks that a part continues the chain. If it does not, the chain continues from the part's own header.
 func (c *check) follows(p *part) {
 	first := p.first
 	switch {
@@ -264,8 +266,8 @@ func (c *check) follows(p *part) {
 	c.chain = *p.before
 }
 
-// compare compares the chain with the anchors of its size. After damage the chain comes from a segment's signed header, which is
-// as good.
+// compare compares the chain with the anchors of its size. After damage, the chain comes from a segment's signed header, which is
+// as reliable.
 func (c *check) compare() {
 	anchors, ok := c.roots[c.chain.Size]
 	if !ok {
@@ -342,7 +344,8 @@ func verifyGone(fsys fs.FS, o Options) (*Report, error) {
 	return c.r, nil
 }
 
-// shown reports whether an anchor shows that a ledger existed: one that nobody else can have written, or that the key has signed.
+// shown reports whether an anchor shows that a ledger existed: one that only the node and the admin can have written, or that the
+// key signed.
 func shown(fsys fs.FS, o Options) bool {
 	if len(trusted(o.Anchors)) > 0 {
 		return true
@@ -356,7 +359,7 @@ func shown(fsys fs.FS, o Options) bool {
 
 func (c *check) gone(what string) { c.problem(Problem{Kind: Missing, Seq: 0, What: what}) }
 
-// strangers reports anchors where no key tells which ledger they belong to.
+// strangers reports a problem if anchors were given although no key proves which ledger they belong to.
 func (c *check) strangers(all []Anchor) {
 	if len(all) == 0 {
 		return
