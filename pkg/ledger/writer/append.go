@@ -31,12 +31,12 @@ func (w *Writer) AppendSoon(ctx context.Context, events ...ledger.Event) error {
 	return w.do(ctx, &request{events: events, soon: true})
 }
 
-// Sync returns when all that AppendSoon has written before is on disk. Where there is nothing to wait for, it costs
-// nothing.
+// Sync waits until the events of all earlier AppendSoon calls are on disk. It costs nothing if they are on disk already.
 func (w *Writer) Sync(ctx context.Context) error { return w.do(ctx, &request{}) }
 
-// Ready returns why an event can't be written now, as an [Error], as far as that shows without a write: the end of the ledger
-// is damaged, its directory can't be written, or another process keeps its lock. It opens the ledger, which makes a missing one.
+// Ready returns the reason why an event can't be written now, as an [Error], or nil. Without writing an event, it finds these
+// reasons: the end of the ledger is damaged, its directory can't be written, or another process keeps its lock. Ready opens the
+// ledger, and creates it if it is missing.
 func (w *Writer) Ready(ctx context.Context) error {
 	select {
 	case w.turn <- struct{}{}:
@@ -126,7 +126,7 @@ func (w *Writer) observe(events []ledger.Event, size int64, took time.Duration, 
 	}
 }
 
-// write appends events as one write, and has them and all events before on disk if durable is set.
+// write appends events as one write. If durable is set, these and all earlier events are on disk when it returns.
 func (w *Writer) write(ctx context.Context, events []ledger.Event, durable bool) error {
 	if len(events) == 0 && (!w.pending || w.isInPlace()) {
 		return w.flush()
@@ -174,7 +174,7 @@ func (w *Writer) extend(events []ledger.Event, durable bool) error {
 	}
 	data.Write(mark)
 	next.offset += int64(data.Len())
-	// The position moves after the write only. After a failed one, the next call looks where the file really ends.
+	// The position moves only after a successful write. After a failed write, the next call reads the file to find its end.
 	if err := w.put(data.Bytes(), durable); err != nil {
 		return err
 	}
@@ -215,11 +215,11 @@ func (w *Writer) put(data []byte, durable bool) error {
 	return err
 }
 
-// isInPlace reports whether what this process wrote last is in the open segment, so that it can be flushed without the
-// lock: what others write meanwhile is theirs to flush.
+// isInPlace reports whether the last write of this process is in the open segment. If so, it can be flushed without the lock,
+// because other processes flush their own writes.
 func (w *Writer) isInPlace() bool { return w.at.known && w.segment.isIn(w.path(w.at.file)) }
 
-// flush has all that was written on disk. After an error the position is in doubt.
+// flush syncs the newest segment, so that everything that was written is on disk. After an error, the position is unknown.
 func (w *Writer) flush() error {
 	if !w.pending {
 		return nil
@@ -229,7 +229,8 @@ func (w *Writer) flush() error {
 		err = f.Sync()
 	}
 	if err != nil {
-		// After a failed fsync the kernel may count the lost pages as clean, and a second fsync would succeed: the file is read again.
+		// After a failed fsync, the kernel may mark the lost pages as clean, and a second fsync would succeed. So the next call reads the
+		// file again.
 		w.at.known = false
 		return errors.Join(err, w.segment.close())
 	}
@@ -244,7 +245,7 @@ const (
 	keptSuffix = ".kept"
 )
 
-// putAside takes a torn write off its segment.
+// putAside moves a torn write from its segment to a separate file.
 func (w *Writer) putAside(s *ledger.Segment) error {
 	name := fmt.Sprintf("%s-%d%s", strings.TrimSuffix(s.Name, filepath.Ext(s.Name)), s.Good, tornSuffix)
 	// The copy comes before the truncation: after a crash in between, the bytes are in both files, and this is repeated.

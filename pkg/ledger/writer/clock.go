@@ -24,13 +24,13 @@ type tick struct {
 	elapsed int64
 }
 
-// moment returns that of an event.
+// moment returns the moment of an event.
 func moment(e *ledger.Event) tick {
 	return tick{time: e.Time, boot: e.BootTime, bootID: e.BootID, elapsed: e.Elapsed}
 }
 
-// maxOff is how much of the time between a boot and the last event before it counts: nothing but the node's clock measures it,
-// and that clock may be wrong by years.
+// maxOff limits how much the time between the last event before a boot and that boot adds to elapsed. Only the node's clock
+// measures this time, and that clock may be wrong by years.
 const maxOff = 24 * time.Hour
 
 // then returns a later moment. Within a boot, elapsed grows by CLOCK_BOOTTIME alone.

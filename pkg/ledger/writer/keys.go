@@ -52,7 +52,7 @@ func (w *Writer) makeKey() ([]byte, error) {
 	return data, w.replace(ledger.PrivateKeyFile, data, 0o600)
 }
 
-// useKey takes the key to sign with, and has its public half lie beside it.
+// useKey sets the key that signs. It writes the file of the public key if it is missing, and returns an error if that file has another key.
 func (w *Writer) useKey(secret string) (err error) {
 	if w.signer, err = note.NewSigner(secret); err != nil {
 		return err
@@ -76,8 +76,7 @@ func (w *Writer) useKey(secret string) (err error) {
 	return nil
 }
 
-// publicKey returns the verifier's key of a signer's,
-// "PRIVATE+KEY+<name>+<hash>+<algorithm and seed>" (package note).
+// publicKey returns the public key of a private key in the form "PRIVATE+KEY+<name>+<hash>+<algorithm and seed>" (package note).
 func publicKey(secret string) (string, error) {
 	fields := strings.SplitN(secret, "+", 5)
 	if len(fields) != 5 {

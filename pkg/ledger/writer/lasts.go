@@ -13,16 +13,17 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// lasts has the last events of this boot that concern functions, up to a place in the ledger. Its zero value has none.
+// lasts has the last events of this boot that concern some functions, as far as the ledger was read: up to an offset of a file. Its
+// zero value has none.
 type lasts struct {
-	mu     sync.Mutex // guards those below, and is held while the ledger is read
+	mu     sync.Mutex // guards the fields below, and is held while the ledger is read
 	types  []ledger.Type
 	known  map[pci.Address]map[ledger.Type]placed
 	file   string
 	offset int64
 }
 
-// placed is an event and its place in the ledger. The zero value is before all others.
+// placed is an event and its place in the ledger. The zero value is before all events.
 type placed struct {
 	event  *ledger.Event
 	file   string // the names of segments are in the order of time
@@ -33,9 +34,9 @@ func (p placed) before(o placed) bool {
 	return strings.Compare(p.file, o.file) < 0 || p.file == o.file && p.offset < o.offset
 }
 
-// Remember reads the last events of this boot, of some types, that concern functions: in one pass over the ledger for all of
-// them. Until the next Remember, [Writer.Last] answers for these functions and types from memory, and reads only newer events. A
-// look that repeats reads nothing for the functions that it remembers, and forgets those that are not named again.
+// Remember reads the last events of this boot, of some types, that concern functions: in one pass over the ledger for all of them.
+// Until the next Remember, [Writer.Last] answers for these functions and types from memory, and reads only newer events. If all
+// functions of a call are remembered already, it reads nothing. Functions that a call does not name are forgotten.
 func (w *Writer) Remember(ctx context.Context, addrs []pci.Address, types ...ledger.Type) error {
 	w.lasts.mu.Lock()
 	defer w.lasts.mu.Unlock()
@@ -57,7 +58,7 @@ func (w *Writer) Remember(ctx context.Context, addrs []pci.Address, types ...led
 	err := w.backwards(ctx, func(name string, data []byte) bool {
 		older := !w.isThisBoot(data)
 		data = ledger.Complete(data)
-		if file == "" { // the newest comes first
+		if file == "" { // the newest file comes first
 			file, offset = name, int64(len(data))
 		}
 		w.note(known, types, name, 0, data)
@@ -70,7 +71,8 @@ func (w *Writer) Remember(ctx context.Context, addrs []pci.Address, types ...led
 	return nil
 }
 
-// remembered returns what [Writer.Remember] has read, and what was written since; false if it has not read that.
+// remembered answers [Writer.Last] from what [Writer.Remember] has read and from the events since then. known is false if Remember
+// was not called for the function and the types.
 func (w *Writer) remembered(ctx context.Context, a pci.Address, types []ledger.Type) (last *ledger.Event, known bool, err error) {
 	w.lasts.mu.Lock()
 	defer w.lasts.mu.Unlock()
@@ -90,11 +92,11 @@ func (w *Writer) remembered(ctx context.Context, a pci.Address, types []ledger.T
 	return latest.event, true, nil
 }
 
-// noteNewer adds newer events. The lock is held.
+// noteNewer reads the events that were written since the last call, and adds them. The caller holds the lock.
 func (w *Writer) noteNewer(ctx context.Context) error {
 	l := &w.lasts
 	names, err := w.segments()
-	if errors.Is(err, fs.ErrNotExist) { // there was none yet
+	if errors.Is(err, fs.ErrNotExist) { // there is no ledger yet
 		return nil
 	}
 	if err != nil {
@@ -120,7 +122,7 @@ func (w *Writer) noteNewer(ctx context.Context) error {
 	return nil
 }
 
-// note enters the events in a part of a segment, which begins at the offset, where they are later than the known ones.
+// note enters those events into known that are in a part of a segment, which begins at the offset, and are later than the known events.
 func (w *Writer) note(known map[pci.Address]map[ledger.Type]placed, types []ledger.Type, file string, offset int64, data []byte) {
 	for line := range bytes.Lines(data) {
 		at := placed{file: file, offset: offset}
@@ -145,7 +147,7 @@ func (w *Writer) note(known map[pci.Address]map[ledger.Type]placed, types []ledg
 // deviceWord precedes the address of an event's device.
 const deviceWord = `"address":"`
 
-// devicesIn returns those of the known functions that an event's line may concern, without decoding it.
+// devicesIn returns the known functions that an event's line may concern, without decoding the line.
 func devicesIn(line []byte, known map[pci.Address]map[ledger.Type]placed) []pci.Address {
 	var found []pci.Address
 	for rest, ok := line, true; ok; {

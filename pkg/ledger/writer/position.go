@@ -28,8 +28,8 @@ type position struct {
 	known bool
 }
 
-// move enters a new position. A checkpoint that a power failure could take back is not for readers: an anchor off the
-// node must never be ahead of the ledger.
+// move sets a new position. [Writer.Checkpoint] gets the checkpoint only if it is durable: after a power failure, an anchor that is
+// kept off the node must not be ahead of the ledger.
 func (w *Writer) move(to position, durable bool) {
 	to.known = true
 	w.at, w.pending = to, !durable
@@ -44,7 +44,7 @@ func (w *Writer) catchUp(ctx context.Context) error {
 	if w.isCurrent() {
 		return nil
 	}
-	if err := w.segment.close(); err != nil { // the file may be another one now
+	if err := w.segment.close(); err != nil { // another file may have the name now
 		return err
 	}
 	newest, err := w.newest()
@@ -67,9 +67,9 @@ func (w *Writer) catchUp(ctx context.Context) error {
 	return w.reload(ctx, newest)
 }
 
-// isCurrent reports whether nobody has written since this process did, as far as two looks show without a list of the
-// directory: the open segment is still in its place and not longer, and there is no next one. Whoever begins a segment
-// names it after the events before it, and those are the ones that this process knows. The lock is held.
+// isCurrent reports whether no other process has written since this one did. Two checks show that without listing the directory:
+// the open segment still has its name and its size, and the next segment does not exist. The name of the next segment would be the
+// size of the ledger, which this process knows. The lock is held.
 func (w *Writer) isCurrent() bool {
 	if !w.at.known || !w.segment.isAt(w.path(w.at.file), w.at.offset) {
 		return false
@@ -205,12 +205,12 @@ func (w *Writer) replace(name string, data []byte, mode fs.FileMode) error {
 	return w.syncDir()
 }
 
-// rotate begins the next segment where this one is full.
+// rotate begins the next segment if the current one is full.
 func (w *Writer) rotate() error {
 	if w.at.offset < w.config.SegmentBytes || w.at.file == ledger.SegmentName(w.at.chain.Size) {
 		return nil
 	}
-	// The next segment's header is durable at once, and continues what this segment has: that must be on disk before.
+	// The header of the next segment is durable at once, and continues the events of this segment. So these must be on disk first.
 	if err := w.flush(); err != nil {
 		return err
 	}
@@ -220,18 +220,18 @@ func (w *Writer) rotate() error {
 	return w.maintain()
 }
 
-// history returns the names of the files with events, in order: segments, and the events that stay of dropped ones.
+// history returns the names of the files with events, in order: segments, and the files with the kept events of dropped segments.
 func (w *Writer) history() ([]string, error) {
 	entries, err := os.ReadDir(w.config.Dir)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
-	for _, e := range entries { // by name: a segment comes right before what stays of it
+	for _, e := range entries { // sorted by name: a segment comes right before its kept events
 		name := e.Name()
 		switch last := len(names) - 1; {
 		case ledger.IsKept(name) && last >= 0 && ledger.FirstSeq(names[last]) == ledger.FirstSeq(name):
-			// A crash came before the segment was removed, and it counts.
+			// A crash came before the segment was removed. The segment takes precedence.
 		case ledger.IsSegment(name), ledger.IsKept(name):
 			names = append(names, name)
 		}
@@ -239,9 +239,8 @@ func (w *Writer) history() ([]string, error) {
 	return names, nil
 }
 
-// backwards calls look with the data of each file with events from the newest on, until it has
-// found what it looks for. The data are valid during the call only. A directory without
-// a ledger has no such files.
+// backwards calls look with the data of each file with events, from the newest to the oldest, until look returns true. The data is
+// valid during the call only. If the directory does not exist, look is not called.
 func (w *Writer) backwards(ctx context.Context, look func(name string, data []byte) (done bool)) error {
 	names, err := w.history()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -265,7 +264,7 @@ func (w *Writer) backwards(ctx context.Context, look func(name string, data []by
 	return nil
 }
 
-// readFrom returns a segment's data from an offset on, in the buffer where they have room.
+// readFrom returns a file's data from an offset on. It uses the memory of buffer if that is large enough.
 func (w *Writer) readFrom(name string, offset int64, buffer []byte) ([]byte, error) {
 	f, err := os.Open(w.path(name))
 	if err != nil {

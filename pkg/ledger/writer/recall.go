@@ -14,23 +14,23 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// recall has the tenancies of claims up to a place in the ledger. Its zero value has none.
+// recall has the tenancies of some claims, as far as the ledger was read: up to an offset of a file. Its zero value has none.
 type recall struct {
-	mu     sync.Mutex // guards those below, and is held while the ledger is read
+	mu     sync.Mutex // guards the fields below, and is held while the ledger is read
 	events map[string][]ledger.Event
 	file   string
 	offset int64
 }
 
-// Recall reads the tenancies of claims in one pass over the ledger. Until forget is called, [Writer.Tenancy] answers
-// from memory, and reads only newer events: a start asks for each record, and the ledger may have a gibibyte. A second
-// Recall replaces the first.
+// Recall reads the tenancies of claims in one pass over the ledger. Until forget is called, [Writer.Tenancy] answers from memory,
+// and reads only newer events: at its start, the plugin asks for the tenancy of each record, and the ledger may have a gibibyte. A
+// second Recall replaces the first.
 func (w *Writer) Recall(ctx context.Context, uids []string) (forget func(), err error) {
 	w.recall.mu.Lock()
 	defer w.recall.mu.Unlock()
 	file, offset := "", int64(0)
 	found, err := w.tenancies(ctx, uids, func(name string, data []byte) {
-		if file == "" { // the newest comes first
+		if file == "" { // the newest file comes first
 			file, offset = name, int64(len(data))
 		}
 	})
@@ -64,10 +64,10 @@ func (w *Writer) recalled(ctx context.Context, uid string) (events []ledger.Even
 	return slices.Clone(w.recall.events[uid]), true, nil
 }
 
-// readOn adds newer events. The lock of the recall is held.
+// readOn reads the events that were written since the last call, and adds them. The caller holds the lock of the recall.
 func (w *Writer) readOn(ctx context.Context) error {
 	names, err := w.segments()
-	if errors.Is(err, fs.ErrNotExist) { // there was none yet
+	if errors.Is(err, fs.ErrNotExist) { // there is no ledger yet
 		return nil
 	}
 	if err != nil {
@@ -109,8 +109,8 @@ func (r *recall) add(later map[string]*tenancy) {
 	}
 }
 
-// Last returns the last event of this boot, of one of the types, that concerns a function, or nil. It reads backwards
-// from the end, at most to the begin of the boot, unless [Writer.Remember] has done so.
+// Last returns the last event of this boot, of one of the types, that concerns a function, or nil. It reads backwards from the end
+// of the ledger, at most to the beginning of this boot, unless [Writer.Remember] has read these events already.
 func (w *Writer) Last(ctx context.Context, a pci.Address, types ...ledger.Type) (last *ledger.Event, err error) {
 	if last, known, err := w.remembered(ctx, a, types); known {
 		return last, err
@@ -122,7 +122,7 @@ func (w *Writer) Last(ctx context.Context, a pci.Address, types ...ledger.Type) 
 	return last, err
 }
 
-// lastIn returns the last such event in a segment's data.
+// lastIn returns the last event in a segment's data that meets the conditions of [Writer.Last], or nil.
 func (w *Writer) lastIn(data []byte, a pci.Address, types []ledger.Type) *ledger.Event {
 	var last *ledger.Event
 	word := []byte(a.String())
@@ -138,8 +138,7 @@ func (w *Writer) lastIn(data []byte, a pci.Address, types []ledger.Type) *ledger
 	return last
 }
 
-// isThisBoot reports whether a segment's first event belongs to this boot, so that the previous segment may have more of
-// its events.
+// isThisBoot reports whether the previous segment may have events of this boot: the segment's first event is of this boot, or it has none.
 func (w *Writer) isThisBoot(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		e, err := ledger.DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
@@ -150,9 +149,9 @@ func (w *Writer) isThisBoot(data []byte) bool {
 	return true
 }
 
-// Tenancy returns the events of a claim from its last [ledger.Prepare] on, in
-// order; none for a claim that the ledger has no such event of. It reads
-// backwards from the end, as far as it must, unless [Writer.Recall] has done so.
+// Tenancy returns the events of a claim from its last [ledger.Prepare] on, in order. It returns none if the ledger has no Prepare
+// of the claim. It reads backwards from the end of the ledger to that Prepare, unless [Writer.Recall] has read the claim's events
+// already.
 func (w *Writer) Tenancy(ctx context.Context, uid string) ([]ledger.Event, error) {
 	if events, recalled, err := w.recalled(ctx, uid); recalled {
 		return events, err
@@ -161,8 +160,8 @@ func (w *Writer) Tenancy(ctx context.Context, uid string) ([]ledger.Event, error
 	return all[uid], err
 }
 
-// tenancies is [Writer.Tenancy] of several claims, by UID. It reads the ledger once,
-// however many there are, and shows each segment that it reads.
+// tenancies is [Writer.Tenancy] of several claims, by UID. It reads the ledger once for all of them, and calls show for each file
+// that it reads.
 func (w *Writer) tenancies(ctx context.Context, uids []string, show func(name string, data []byte)) (map[string][]ledger.Event, error) {
 	found, open := map[string][]ledger.Event{}, map[string]bool{}
 	for _, uid := range uids {
@@ -187,20 +186,19 @@ func (w *Writer) tenancies(ctx context.Context, uids []string, show func(name st
 	if err != nil {
 		return nil, err
 	}
-	for uid := range open { // without a beginning
+	for uid := range open { // whose Prepare was not found
 		delete(found, uid)
 	}
 	return found, nil
 }
 
-// tenancy is the part of a claim's last tenancy that one segment has.
+// tenancy is the part of a claim's last tenancy that is in one file. begun is set if the file has its Prepare.
 type tenancy struct {
 	events []ledger.Event
 	begun  bool
 }
 
-// tenanciesIn returns the events of claims in a segment's data, each from its last
-// Prepare on where that is among them.
+// tenanciesIn returns the events of claims in a file's data: those from the claim's last Prepare on, or all if there is no Prepare.
 func tenanciesIn(data []byte, uids map[string]bool) map[string]*tenancy {
 	all := map[string]*tenancy{}
 	for line := range bytes.Lines(data) {
@@ -240,6 +238,6 @@ func mentions(line []byte, uids map[string]bool) bool {
 		return uids[string(rest[:end])]
 	}
 	var uid string
-	_ = json.Unmarshal(append([]byte{'"'}, append(rest[:end:end], '"')...), &uid) // "" for what is none
+	_ = json.Unmarshal(append([]byte{'"'}, append(rest[:end:end], '"')...), &uid) // stays "" if it is not a string
 	return uids[uid]
 }

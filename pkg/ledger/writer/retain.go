@@ -14,24 +14,24 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// Defaults for Config's retention, as the plugin has them. A claim takes some
-// twenty kilobytes: a gibibyte is more than fifty thousand of them.
+// Defaults of the plugin for Config's retention. The events of a claim take about twenty kilobytes, so a gibibyte holds more than
+// fifty thousand claims.
 const (
 	DefaultRetain            = 365 * 24 * time.Hour
 	DefaultRetainBytes int64 = 1 << 30
 )
 
-// file is one with events: a segment, or the events that stay of a dropped one.
+// file is a file with events: a segment, or the kept events of a dropped segment.
 type file struct {
 	name string
 	size int64
 }
 
-// maintain drops the oldest events, but never the newest segment: files whose last event is older than the retention, and of
-// what exceeds the limit of bytes, the events of those who use more than their share. Age is measured by
-// [ledger.Event.Elapsed]: a clock that is wrong for a moment drops no evidence. An event records what is dropped, and the
-// hashes of the dropped events stay, so that the rest can still be proven. A damaged file is evidence: it stays, with all
-// later ones. The lock is held.
+// maintain drops old events: files whose last event is older than the retention and, while the ledger exceeds its limit of bytes,
+// the oldest events of the tenants that use more than their share. It never drops the newest segment. Age is measured by
+// [ledger.Event.Elapsed]: a clock that is wrong for a moment drops no evidence. An event records what is dropped, and the hashes of
+// the dropped events stay, so that the other events can still be proven. A damaged file is evidence: maintain does not cut it, and
+// stops there. The lock is held.
 func (w *Writer) maintain() error {
 	if w.config.Retain == 0 && w.config.RetainBytes == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (w *Writer) dropOld(files []file) ([]file, error) {
 	return files, nil
 }
 
-// lastEvent returns the last event in a file's data, nil without an event. It verifies nothing, which would take a second:
+// lastEvent returns the last event in a file's data, or nil. It does not verify the file, which would take a second, because
 // usually nothing has to be dropped.
 func lastEvent(data []byte) *ledger.Event {
 	for len(data) > 0 {
@@ -109,8 +109,8 @@ func lastEvent(data []byte) *ledger.Event {
 	return nil
 }
 
-// cut drops the events of tenants from a file, all events if none are named, and records why. It returns false for a file
-// that must stay: a damaged one, or one with events that this version does not understand.
+// cut drops the events of some tenants from a file, or all events if of is nil, and records why. It returns false for a file that
+// must stay: a damaged one, or one with events that this version does not understand.
 func (w *Writer) cut(name string, of []tenant, why string) (bool, error) {
 	first, leaves, lines, err := w.sound(name)
 	if err != nil || len(lines) == 0 {
@@ -132,8 +132,8 @@ func (w *Writer) cut(name string, of []tenant, why string) (bool, error) {
 	if !understood {
 		return false, nil
 	}
-	// Event, hashes, file: while the segment exists it has precedence over its hashes, so after a crash the next cut repeats
-	// the rest.
+	// The order is: event, hashes, file. While the segment exists, it has precedence over its hashes, so the next cut after a crash
+	// repeats the remaining steps.
 	if err := w.commit([]ledger.Event{e}); err != nil {
 		return false, err
 	}
@@ -145,8 +145,8 @@ func (w *Writer) cut(name string, of []tenant, why string) (bool, error) {
 	return true, w.keep(name, ledger.KeptName(first), stay.Bytes())
 }
 
-// sound returns the events of a file: the number of the first one of its segment, the hashes that are to take its place if it
-// is a segment, and the lines. There are none if the file is damaged.
+// sound returns the events of an undamaged file: the number of the first event of its segment, the hashes that are to replace the
+// file if it is a segment, and the lines. There are no lines if the file is damaged.
 func (w *Writer) sound(name string) (first int64, leaves []byte, lines [][]byte, err error) {
 	if ledger.IsKept(name) {
 		first = ledger.FirstSeq(name)
@@ -171,8 +171,8 @@ func (w *Writer) sound(name string) (first int64, leaves []byte, lines [][]byte,
 	return s.Before.Size, leaves, s.Events, nil
 }
 
-// retentionEvent says which events are dropped. It returns false if this version does not understand them: a newer one may
-// know what to do with them.
+// retentionEvent returns the event that says which events are dropped. understood is false if this version can't decode these
+// events: a newer version may know what to do with them.
 func retentionEvent(gone [][]byte, of []tenant, why, hashes string) (e ledger.Event, understood bool) {
 	first, err := ledger.DecodeEvent(gone[0])
 	if err != nil {
@@ -189,13 +189,13 @@ func retentionEvent(gone [][]byte, of []tenant, why, hashes string) (e ledger.Ev
 	return ledger.Event{Type: ledger.Retention, Result: ledger.OK, Reason: fmt.Sprintf("%s were dropped %s; their hashes are in %s", what, why, hashes)}, true
 }
 
-// keep has the events that stay in the place of a file. Of a segment, the hashes are there already.
+// keep replaces a file by the events that stay, or removes it if none stay. If the file is a segment, its hashes are on disk already.
 func (w *Writer) keep(name, kept string, stay []byte) error {
 	if len(stay) > 0 {
 		if err := w.replace(kept, stay, 0o600); err != nil || name == kept {
 			return err
 		}
-	} else if err := os.Remove(w.path(kept)); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash can leave one beside its segment
+	} else if err := os.Remove(w.path(kept)); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash can leave it beside its segment
 		return err
 	}
 	if name != kept {

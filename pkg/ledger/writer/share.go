@@ -11,8 +11,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// tenant is one of those who share a ledger's bytes: a namespace, or its pseudonym, or one of those below, which no namespace is
-// named.
+// tenant is a party that has a share of a ledger's bytes: a namespace, by its name or pseudonym, or one of the values below, which
+// can't be the name of a namespace.
 type tenant string
 
 const (
@@ -20,7 +20,7 @@ const (
 	theNode tenant = ""
 	// theBindings are the bindings without a claim, such as those of warm devices. Tenants cause them.
 	theBindings tenant = "/bindings"
-	// theRetention has the events of what was dropped, which who churns causes, too.
+	// theRetention has the events that record what was dropped. Tenants with many events cause these, too.
 	theRetention tenant = "/retention"
 )
 
@@ -55,7 +55,7 @@ const (
 	retentionWord = `,"type":"` + string(ledger.Retention) + `"`
 )
 
-// whose returns whose an event's line is. It does not decode the line, since a ledger may have a gibibyte.
+// whose returns the tenant that an event's line belongs to. It does not decode the line, since a ledger may have a gibibyte.
 func whose(line []byte) tenant {
 	_, rest, ok := bytes.Cut(line, []byte(claimWord))
 	switch {
@@ -70,13 +70,13 @@ func whose(line []byte) tenant {
 	_, rest, _ = bytes.Cut(rest, []byte(`"`))
 	rest, ok = bytes.CutPrefix(rest, []byte(namespaceWord))
 	name, _, _ := bytes.Cut(rest, []byte(`"`))
-	if !ok || bytes.IndexByte(name, '\\') >= 0 { // which no namespace and no pseudonym has
+	if !ok || bytes.IndexByte(name, '\\') >= 0 { // no namespace and no pseudonym has a backslash
 		return theNode
 	}
 	return tenant(name)
 }
 
-// usage is how many bytes of a file each tenant has.
+// usage is the size of a file, and how many of its bytes each tenant has.
 type usage struct {
 	size int64
 	by   map[tenant]int64
@@ -116,8 +116,9 @@ func (w *Writer) usages(files []file) ([]usage, error) {
 	return all, nil
 }
 
-// fairShare returns the most bytes that each tenant may have so that all of them fit into a limit: who uses less leaves
-// the rest to the others. It is never less than the limit divided by the number of tenants.
+// fairShare returns the largest number of bytes that each tenant may have so that all events fit into the limit. What a tenant does
+// not use is available to the others. So the share is never less than the limit divided by the number of tenants, and unlimited if
+// everything fits.
 func fairShare(used map[tenant]int64, limit int64) int64 {
 	rest, left := limit, int64(len(used))
 	for _, n := range slices.Sorted(maps.Values(used)) {
@@ -129,8 +130,7 @@ func fairShare(used map[tenant]int64, limit int64) int64 {
 	return math.MaxInt64
 }
 
-// cutToShares drops the oldest events of those who use more than their share, until all events fit into the limit of
-// bytes. The newest segment stays.
+// cutToShares drops the oldest events of the tenants that use more than their share, until none of them does. The newest segment stays.
 func (w *Writer) cutToShares(files []file, total int64) error {
 	used, err := w.usages(files)
 	if err != nil {

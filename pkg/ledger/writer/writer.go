@@ -1,10 +1,10 @@
 // Package writer appends to a node's ledger (see package ledger). When Append returns, the events survive a power
 // failure, and any later change of them is detected.
 //
-// A write is one append to the newest segment, of some events and the signed checkpoint after them, and one fsync, which
-// calls at the same time share. AppendSoon leaves the fsync to a later call.
-// Several processes may have a ledger open: they take turns by flock, and each reads the writes of the others. If a
-// process is killed during a write, the next one moves the torn write to a separate file and records that.
+// A write appends some events and their signed checkpoint to the newest segment, and calls fsync once. Concurrent calls share a
+// write. AppendSoon leaves the fsync to a later call. Several processes may have a ledger open: they take turns by flock, and each
+// reads the writes of the others. If a process is killed during a write, the next one moves the torn write to a separate file and
+// records that.
 package writer
 
 import (
@@ -28,7 +28,7 @@ import (
 type Config struct {
 	// Dir is the ledger's directory, which is made if it is missing (mode 0700).
 	Dir string
-	// Node is the node's name. It names the key when that is made, on first use.
+	// Node is the node's name. The node's key gets this name when it is created, on first use.
 	Node string
 	// Machine is the keyed hash of the machine's id, see [MachineHash].
 	Machine string
@@ -36,18 +36,18 @@ type Config struct {
 	Actor   ledger.Actor
 	// SegmentBytes is the size after which a new segment begins; 0 means [DefaultSegmentBytes].
 	SegmentBytes int64
-	// Retain is how long events are kept by [ledger.Event.Elapsed], whatever the node's clock says; 0 is for ever. Their
-	// hashes stay.
+	// Retain is how long events are kept; 0 means forever. [ledger.Event.Elapsed] measures the age, not the node's clock. The hashes
+	// of dropped events stay.
 	Retain time.Duration
-	// RetainBytes limits the bytes of all events: above it, those who use more than their share lose their oldest. Each
-	// namespace, and the node itself, has the same share, and what one leaves is the others': whoever uses less than
-	// RetainBytes divided by their number loses nothing, whatever the others do. 0 means unlimited. The limit is
-	// checked when a segment is full, so that there may be two segments more. Hashes don't count.
+	// RetainBytes limits the bytes of all events; 0 means unlimited. Above the limit, each namespace, or the node itself, that uses
+	// more than its share loses its oldest events. All have the same share, and what one does not use is available to the others. So a
+	// namespace that uses less than RetainBytes divided by the number of shares loses nothing, whatever the others do. The limit is
+	// checked when a segment is full, so the ledger may exceed it by two segments. Hashes don't count.
 	RetainBytes int64
-	// Pseudonyms has the names of tenants replaced by a keyed hash. The key is made on first use. Names are
-	// replaced as long as the key is beside the ledger.
+	// Pseudonyms replaces the names of namespaces, pods and claims by keyed hashes. The key is created on first use. As long as the
+	// file of the key exists, names are replaced even if Pseudonyms is false.
 	Pseudonyms bool
-	// Now returns the time and CLOCK_BOOTTIME in nanoseconds; nil is the kernel's.
+	// Now returns the time, and CLOCK_BOOTTIME in nanoseconds. If it is nil, the kernel's clocks are used.
 	Now func() (time.Time, int64)
 	// Metrics may be nil.
 	Metrics Metrics
@@ -62,8 +62,8 @@ type Metrics interface {
 // DefaultSegmentBytes is the size of a segment: some ten thousand events.
 const DefaultSegmentBytes = 16 << 20
 
-// lockLimit is how long a write waits for other processes': those take
-// milliseconds, unless one was stopped in the middle.
+// lockLimit is how long a write waits for the writes of other processes. Their writes take milliseconds, unless a process was
+// stopped in the middle.
 const lockLimit = 10 * time.Second
 
 // Write describes one write.
@@ -115,14 +115,14 @@ type Writer struct {
 
 	last atomic.Pointer[string] // the last signed checkpoint on disk, for readers that must not wait
 
-	// used is how many bytes each tenant has of the files with events, as far as they were counted.
+	// used has the usage of each file with events that was counted.
 	used map[string]usage
 
 	recall recall
 	lasts  lasts
 }
 
-// request is a caller's events on their way.
+// request is one caller's events that are queued or being written.
 type request struct {
 	events []ledger.Event
 	soon   bool // without the wait for the disk
@@ -131,8 +131,8 @@ type request struct {
 	done   bool // guarded by turn
 }
 
-// New returns a writer that opens the ledger when it first appends: a plugin without a history yet can work, and
-// whatever needs an event fails with the reason.
+// New returns a writer that opens the ledger when it first appends: so the plugin can start although the ledger can't be opened.
+// Then operations that must write an event fail with the reason.
 func New(c Config) *Writer {
 	w := &Writer{config: c, turn: make(chan struct{}, 1)}
 	if w.config.SegmentBytes == 0 {
@@ -156,8 +156,8 @@ func Open(ctx context.Context, c Config) (*Writer, error) {
 	return w, nil
 }
 
-// begun takes the lock and moves the writer to the end of the ledger, which it opens if necessary. The caller
-// holds the turn, or is the writer's only user.
+// begun takes the lock and moves the writer to the end of the ledger. It opens the ledger if necessary. The caller holds the turn,
+// or is the writer's only user.
 func (w *Writer) begun(ctx context.Context) (release func(), err error) {
 	if release, err = w.lock(ctx); err != nil {
 		return nil, err
@@ -198,8 +198,8 @@ func (w *Writer) lock(ctx context.Context) (release func(), err error) {
 	return w.locks.Acquire(ctx, journal.Lock{Name: "append", Kept: true})
 }
 
-// Checkpoint returns the signed note of the last known write that is on disk: the anchor to keep off the node. It is empty without a
-// write.
+// Checkpoint returns the signed note of the last known write that is on disk: the anchor to keep off the node. It is empty if no
+// such write is known.
 func (w *Writer) Checkpoint() string {
 	if signed := w.last.Load(); signed != nil {
 		return *signed
