@@ -1,7 +1,7 @@
 package rule
 
 // Code names a verdict. Codes are stable for machines: they are values of taints, reasons of conditions and Events, and part of the
-// ledger. A test holds that each has a text in texts.yaml.
+// ledger. A test checks that each code has a text in texts.yaml.
 type Code string
 
 // Codes against the isolation of a function. Package isolation judges it.
@@ -37,20 +37,19 @@ const (
 	ATSEnabled Code = "ATSEnabled"
 	// IdentityDefaultDomain: while VFIO does not own the group, its DMA is untranslated.
 	IdentityDefaultDomain Code = "IdentityDefaultDomain"
-	// GroupMates: other functions go with this one.
+	// GroupMates: other functions are assigned together with this one.
 	GroupMates Code = "GroupMates"
 	// ACSUnproven: the kernel counts a port or function as isolated though its registers don't say so (a quirk of the kernel's, or
 	// a patched kernel).
 	ACSUnproven Code = "ACSUnproven"
 	// ACSUnreadable: configuration space could not be read far enough to see ACS.
 	ACSUnreadable Code = "ACSUnreadable"
-	// WeakReset: nobody says that the reset clears device memory. The only one is a power cycle of the function (D3hot to D0), or the
+	// WeakReset: the reset need not clear device memory. The only reset is a power cycle of the function (D3hot to D0), or the
 	// function is the VF of a vGPU.
 	WeakReset Code = "WeakReset"
 )
 
-// Codes against giving a device to a claim. Package plan judges it. All components that publish or print devices use the
-// same judgment.
+// Codes against giving a device to a claim. Package plan judges it. All components that publish or print devices use its judgment.
 const (
 	// AllocatedElsewhere: the device is allocated from a pool of another node.
 	AllocatedElsewhere Code = "AllocatedElsewhere"
@@ -66,12 +65,12 @@ const (
 	GPUNotSliced Code = "GPUNotSliced"
 	// Forbidden: the node itself needs the function.
 	Forbidden Code = "Forbidden"
-	// PFStaysOnHost: the function is a PF whose vendor has it stay on its host driver.
+	// PFStaysOnHost: the function is a PF that must stay on its host driver, as its vendor requires.
 	PFStaysOnHost Code = "PFStaysOnHost"
 	// Held: another claim has the function or one that must go with it.
 	Held Code = "Held"
-	// HeldByLostClaim: a claim still has the function on the node, but is no longer at the API server, so the scheduler
-	// counts the function as free. Only devices are judged by it; a claim is refused with [Held].
+	// HeldByLostClaim: a claim still has the function on the node, but no longer exists at the API server, so the scheduler counts the
+	// function as free. Only a device gets this code; a claim is refused with [Held].
 	HeldByLostClaim Code = "HeldByLostClaim"
 	// Drained: the function, or another one of its assignment set, is drained. As a taint's value: no claim has it.
 	Drained Code = "Drained"
@@ -105,10 +104,10 @@ const (
 	UnsupportedSetting Code = "UnsupportedSetting"
 	// FabricNotReady: the function is a GPU of an NVLink fabric whose partitions are not known, or whose Fabric Manager can't be asked.
 	FabricNotReady Code = "FabricNotReady"
-	// PartitionNotActivated: the partition of an NVLink fabric can't be activated, which only Prepare sees. As a taint's value: the latest
-	// claim failed so.
+	// PartitionNotActivated: the partition of an NVLink fabric can't be activated, which only Prepare sees. As a taint's value: the
+	// latest claim failed for this reason.
 	PartitionNotActivated Code = "PartitionNotActivated"
-	// NoAddressPool: the node has no such pool of addresses, or not its plugin.
+	// NoAddressPool: the node has no such pool of addresses, or lacks the CNI plugin of the pool.
 	NoAddressPool Code = "NoAddressPool"
 	// DamagedRecord: the function is on a VFIO driver while a damaged record may own it.
 	DamagedRecord Code = "DamagedRecord"
@@ -186,7 +185,7 @@ const (
 const (
 	// TooManyDevices: a request has a count that no claim can get.
 	TooManyDevices Code = "TooManyDevices"
-	// TooManyConstraints: a claim has more constraints than the scheduler is to try.
+	// TooManyConstraints: a claim has more constraints than the policies allow, to protect the scheduler.
 	TooManyConstraints Code = "TooManyConstraints"
 	// SchedulerNotAllowed: a pod with devices names another scheduler than all others do.
 	SchedulerNotAllowed Code = "SchedulerNotAllowed"
@@ -200,7 +199,7 @@ const (
 	HostAccessNotAllowed Code = "HostAccessNotAllowed"
 	// GracePeriodTooLong: a tenant's pod with devices could keep them for too long after its deletion.
 	GracePeriodTooLong Code = "GracePeriodTooLong"
-	// WriteOutOfScope: a write in the plugin's name that the plugin does not make.
+	// WriteOutOfScope: a request with the plugin's identity writes something that the plugin itself never writes.
 	WriteOutOfScope Code = "WriteOutOfScope"
 )
 
@@ -233,7 +232,7 @@ const (
 	NodeWithoutClaim Code = "NodeWithoutClaim"
 	// NodeOfOthersClaim: a VFIO device of a claim that the pod does not have.
 	NodeOfOthersClaim Code = "NodeOfOthersClaim"
-	// NodeMismatch: a node with the name of one device and the number of another.
+	// NodeMismatch: a device node with the name of one device and the number of another.
 	NodeMismatch Code = "NodeMismatch"
 	// Unverifiable: the facts for the decision can't be read.
 	Unverifiable Code = "Unverifiable"
@@ -275,7 +274,7 @@ const (
 
 // Codes of a device that an operator drains, of one that only its allocation keeps published, and of a node's claims.
 const (
-	// Draining: a claim has the device still, or it is not with its host driver yet. See [Drained].
+	// Draining: a claim still has the device, or the device is not on its host driver yet. See [Drained].
 	Draining Code = "Draining"
 	// Undrained: the drain ended.
 	Undrained Code = "Undrained"
@@ -288,7 +287,7 @@ const (
 	Renamed Code = "Renamed"
 	// ClaimsRefused: the node refuses all new claims from now on.
 	ClaimsRefused Code = "ClaimsRefused"
-	// ClaimsAccepted: it accepts them again.
+	// ClaimsAccepted: the node accepts new claims again.
 	ClaimsAccepted Code = "ClaimsAccepted"
 )
 
@@ -308,7 +307,7 @@ const (
 	SanitizeFailed Code = "SanitizeFailed"
 	// FirmwareChanged: the stage measured other firmware than before.
 	FirmwareChanged Code = "FirmwareChanged"
-	// SanitizerUnknown: the function's rule names a profile that the node does not have.
+	// SanitizerUnknown: the function's rule in the node config names a profile that the node does not have.
 	SanitizerUnknown Code = "SanitizerUnknown"
 	// NothingToSanitize: a stage's claim has a function that does not wait for a stage.
 	NothingToSanitize Code = "NothingToSanitize"

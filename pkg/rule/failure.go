@@ -16,7 +16,7 @@ func (f Failure) Compare(g Failure) int {
 	return cmp.Or(f.Severity.Compare(g.Severity), cmp.Compare(f.ID, g.ID))
 }
 
-// WorstFirst returns failures in order, each rule once, with its worst.
+// WorstFirst returns failures in the order of [Failure.Compare], each rule once, with its worst severity.
 func WorstFirst(failures []Failure) []Failure {
 	ordered := slices.SortedFunc(slices.Values(failures), Failure.Compare)
 	var once []Failure

@@ -11,8 +11,8 @@ import (
 // OwnGroup is the group of the rules that an organization writes itself.
 const OwnGroup = "ORG"
 
-// Own is a rule of an organization: it compares settings of a node's kernel with values. The plugin never asks it, so that it
-// can't refuse a claim.
+// Own is a rule of an organization: it compares settings of a node's kernel with values. The plugin never checks it, so it can't
+// refuse a claim.
 type Own struct {
 	// Rule has the settings.
 	Rule Rule
@@ -26,14 +26,14 @@ type Setting struct {
 	Kind SettingKind `json:"kind"`
 	// Name is "kernel.dmesg_restrict", "vfio_pci.disable_idle_d3" (module and parameter), or "iommu".
 	Name string `json:"name"`
-	// Values are the good values. Forbidden are the bad ones of an argument, which has one of the two lists.
+	// Values are the good values. Forbidden are the bad values of an argument. An argument has one of the two lists.
 	Values    []string `json:"values,omitempty"`
 	Forbidden []string `json:"forbidden,omitempty"`
-	// AbsentAccepted says that a node without the setting is in order. Otherwise it fails, also because of a misspelled name.
+	// AbsentAccepted is set if a node without the setting passes. Otherwise, such a node fails, so that a misspelled name is noticed.
 	AbsentAccepted bool `json:"absentAccepted,omitempty"`
 }
 
-// SettingKind is the kind of a [Setting], and the name of the field that has its name.
+// SettingKind is the kind of a [Setting]. In YAML, it is the field that contains the setting's name.
 type SettingKind string
 
 // Kinds of [Setting].
@@ -116,8 +116,8 @@ func (f *File) Words() string {
 	return fmt.Sprintf("%s (%s; sha256 %.8s)", f.Name, strings.Join(f.Rules, ", "), f.SHA256)
 }
 
-// AddOwn adds the rules of a file behind the other rules for nodes. The catalogue is unchanged if there is an error, which has the
-// file, the lines and the fields that are wrong.
+// AddOwn adds the rules of a file after the other rules for nodes. If it returns an error, the catalogue is unchanged. The error
+// names the file, the lines and the fields that are wrong.
 func (c *Catalogue) AddOwn(file string, content []byte) error {
 	own, err := parseOwn(file, content)
 	if err != nil {

@@ -27,7 +27,7 @@ const MaxOwnRules = 1 << 20
 //	      - sysctl: kernel.kexec_load_disabled
 //	        values: ["1"]
 //
-// A rule that is misspelled would pass on every node. So nothing but its fields is allowed, and the error names all lines that are wrong.
+// A rule with a misspelled field could pass on every node. So unknown fields are refused, and the error names all lines that are wrong.
 func parseOwn(file string, content []byte) ([]Own, error) {
 	entries, err := ownEntries(file, content)
 	if err != nil {
@@ -78,7 +78,7 @@ func ownEntries(file string, content []byte) (*yaml.Node, error) {
 type ownParser struct {
 	file     string
 	problems []error
-	// about is the rule that is being read, "ORG-001", or its place in the list.
+	// about is the ID of the rule that is being read, "ORG-001". It is empty while the ID is not known.
 	about string
 }
 
@@ -90,7 +90,7 @@ func (p *ownParser) wrong(n *yaml.Node, field, format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("%s%s: "+format, append([]any{where, field}, args...)...))
 }
 
-// fields returns the values of a mapping by name, those of the known names only.
+// fields returns the values of a mapping by name. It reports unknown names as problems, and leaves them out.
 func (p *ownParser) fields(n *yaml.Node, field string, known ...string) map[string]*yaml.Node {
 	found := map[string]*yaml.Node{}
 	if n.Kind != yaml.MappingNode {
@@ -112,7 +112,7 @@ func (p *ownParser) fields(n *yaml.Node, field string, known ...string) map[stri
 	return found
 }
 
-// text returns the value of a field that is one text. It is empty, and a problem, if there is none and the field is required.
+// text returns the value of a field that is one text. It is empty if the field is missing, which is a problem if the field is required.
 func (p *ownParser) text(of *yaml.Node, fields map[string]*yaml.Node, field, name string, required bool) string {
 	n := fields[name]
 	switch {

@@ -21,7 +21,7 @@ type Rule struct {
 	ID string `json:"id" yaml:"id"`
 	// Title is the ensured state, "Ensure that VFIO's no-IOMMU mode is off".
 	Title string `json:"title" yaml:"title"`
-	// Severity is that for untrusted tenants. Profiles of the audit change it.
+	// Severity is the severity for untrusted tenants. Profiles of the audit can change it.
 	Severity Severity `json:"severity" yaml:"severity"`
 	// Why is the consequence of a failure, in sentences.
 	Why string `json:"why" yaml:"why"`
@@ -29,7 +29,7 @@ type Rule struct {
 	Code Code `json:"-" yaml:"code,omitempty"`
 	// Codes are the codes whose texts name the rule among their checks: the same fault, seen elsewhere. Code is one of them.
 	Codes []Code `json:"codes,omitempty" yaml:"-"`
-	// Fix is the solution, and Verify the way to see the fault by hand. They apply if the check has nothing more precise.
+	// Fix is the solution, and Verify the way to see the fault by hand. They apply if the check's finding has nothing more precise.
 	Fix    string `json:"fix" yaml:"fix"`
 	Verify string `json:"verify,omitempty" yaml:"verify,omitempty"`
 	// Sources are the sources of the fact: a kernel file, a specification, a CVE.
@@ -38,9 +38,9 @@ type Rule struct {
 	Cheap bool `json:"cheap,omitempty" yaml:"cheap,omitempty"`
 	// Static marks a rule whose failure no configuration repairs: advice, such as where to place tenants.
 	Static bool `json:"static,omitempty" yaml:"static,omitempty"`
-	// Settings are those that a rule of an organization compares. The product's rules have none here.
+	// Settings are what a rule of an organization compares. Rules of kata-vfio have none.
 	Settings []Setting `json:"settings,omitempty" yaml:"-"`
-	// File is the file of such a rule, with its line: "rules.yaml line 3".
+	// File is where an organization's rule was read: "rules.yaml line 3".
 	File string `json:"file,omitempty" yaml:"-"`
 }
 
@@ -53,8 +53,8 @@ func (r *Rule) Group() string {
 	return letters
 }
 
-// NotAsked is a question that a reviewer of passthrough may ask and that no check answers. It has a number, which a later
-// check for it takes.
+// NotAsked is a question that a reviewer of passthrough may ask and that no check answers. A check that is added later for the
+// question takes over its ID.
 type NotAsked struct {
 	ID string `json:"id" yaml:"id"`
 	// Title is the state that the check would ensure.
@@ -99,7 +99,7 @@ func Groups() []Group {
 type Catalogue struct {
 	Rules    []Rule     `yaml:"rules"`
 	NotAsked []NotAsked `yaml:"notAsked"`
-	// Own are those of the rules that an organization wrote, and Files where it did. See [Catalogue.AddOwn].
+	// Own are the rules that an organization wrote, and Files are the files that they are in. See [Catalogue.AddOwn].
 	Own   []Own  `yaml:"-"`
 	Files []File `yaml:"-"`
 }
@@ -128,7 +128,7 @@ func ReadCatalogue() (*Catalogue, error) {
 	return all, nil
 }
 
-// filesInOrder returns the letters of the groups that have a file here, those of nodes first.
+// filesInOrder returns the letters of the groups that have an embedded file, first the groups for nodes.
 func filesInOrder() []string {
 	var letters []string
 	for _, g := range Groups() {

@@ -26,15 +26,15 @@ type Text struct {
 	Why string `json:"why,omitempty" yaml:"why"`
 	// Fix is the solution; empty if there is nothing to do.
 	Fix string `json:"fix,omitempty" yaml:"fix"`
-	// Who can do it; empty without Fix.
+	// Who are the people that can apply Fix. It is empty if Fix is empty.
 	Who []Role `json:"who,omitempty" yaml:"who"`
-	// Severity is that for the isolation of tenants and the work of a node, or [Refusal].
+	// Severity is how severe the fault is for the isolation of tenants and the work of a node, or [Refusal].
 	Severity Severity `json:"severity" yaml:"severity"`
 	// Isolation says that package isolation judges the code. [Code.Severity], [Code.Fix] and [Code.Checks] know it.
 	Isolation bool `json:"-" yaml:"isolation"`
 	// Enforced are the points that refuse because of the code; empty if it only informs.
 	Enforced []EnforcementPoint `json:"enforced,omitempty" yaml:"enforced"`
-	// Checks are the IDs of the audit's checks that look for the same.
+	// Checks are the IDs of the audit's checks that look for the same fault.
 	Checks []string `json:"checks,omitempty" yaml:"checks"`
 	// Runbook is the heading of the runbook's section: "Device is quarantined".
 	Runbook string `json:"runbook,omitempty" yaml:"runbook"`

@@ -17,9 +17,10 @@ import (
 // return it. Its JSON names are stable.
 type Verdict struct {
 	Code Code `json:"code"`
-	// Severity is that of the code, unless the case weighs less. Empty if the code is a refusal without one.
+	// Severity is the severity of the code, or a lower one if the case is less severe. It is empty if the code is a refusal without a
+	// severity.
 	Severity Severity `json:"severity,omitempty"`
-	// Device is the name of the claim's device, and Address its function. Both are empty if the verdict is on a pod, or on the
+	// Device is the name of the claim's device, and Address its function. Both are empty if the verdict is about a pod, or about the
 	// function that was judged.
 	Device  string      `json:"device,omitempty"`
 	Address pci.Address `json:"address,omitzero"`
@@ -47,12 +48,12 @@ type Evidence struct {
 	// Path is the path on the node: "/sys/module/vfio/parameters/..."; a "*" matches all files of the pattern. Facts that are not from a
 	// file have a word in front: "netlink: eth0 vf 3".
 	Path string `json:"path"`
-	// Value is its content, in the words of its source; long ones are cut.
+	// Value is the content of the path, in the words of its source. Long values are cut.
 	Value string `json:"value"`
-	// How is the way of reading: read, list, link, stat, config, process, netlink, journal, ledger, api, audit. Empty for a verdict's,
-	// which are files.
+	// How is the way of reading: read, list, link, stat, config, process, netlink, journal, ledger, api, audit. It is empty in the
+	// evidence of a verdict, which comes from files only.
 	How string `json:"how,omitempty"`
-	// Error says why it could not be read. Needs is the privilege for reading it, even if it was read: "root", "CAP_SYS_ADMIN",
+	// Error says why the path could not be read. Needs is the privilege for reading it, even if it was read: "root", "CAP_SYS_ADMIN",
 	// "CAP_SYS_PTRACE", "hostPID".
 	Error string `json:"error,omitempty"`
 	Needs string `json:"needs,omitempty"`
@@ -122,7 +123,7 @@ type Coded interface {
 	Code() Code
 }
 
-// Classify returns the code of the outermost error that has one; [NotPrepared] if none has, and "" without an error.
+// Classify returns the code of the outermost error that has a code. It returns [NotPrepared] if no error has one, and "" if err is nil.
 func Classify(err error) Code {
 	if err == nil {
 		return ""

@@ -1,4 +1,5 @@
-// Package ruletest compares what gates refuse in tests with the texts of the codes, which tell users where they are refused.
+// Package ruletest checks in tests that each code with which a gate refuses has a text that names this gate, because users read
+// there where a code refuses.
 package ruletest
 
 import (
