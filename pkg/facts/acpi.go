@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// DMAR are the flags of the table of that name in /sys/firmware/acpi/tables (Intel VT-d 8.1, include/linux/dmar.h).
+// DMAR contains the flags of the ACPI table DMAR in /sys/firmware/acpi/tables (Intel VT-d 8.1, include/linux/dmar.h).
 type DMAR struct {
-	// Flags are all of them.
+	// Flags is the whole byte of flags.
 	Flags byte
-	// InterruptRemapping: the platform supports it.
+	// InterruptRemapping: the platform supports interrupt remapping.
 	InterruptRemapping bool
 	// X2APICOptOut asks the system not to use x2APIC.
 	X2APICOptOut bool
@@ -30,7 +30,7 @@ func ParseDMAR(table string) (DMAR, error) {
 	return DMAR{Flags: b, InterruptRemapping: b&1 != 0, X2APICOptOut: b&2 != 0, DMAOptIn: b&4 != 0}, nil
 }
 
-// IVRS is what AMD's table says.
+// IVRS is what AMD's ACPI table IVRS says about the IOMMU.
 type IVRS struct {
 	// Info is the field IVinfo.
 	Info uint32
@@ -51,10 +51,10 @@ func ParseIVRS(table string) (IVRS, error) {
 	return IVRS{Info: v, Remapped: v&2 != 0}, nil
 }
 
-// IORT is what Arm's table says.
+// IORT is what Arm's ACPI table IORT says about IOMMUs.
 type IORT struct {
-	// SMMUs is the number of IOMMUs that it describes. Firmware has the table without any of them too, because it also
-	// describes interrupt controllers and root complexes.
+	// SMMUs is the number of IOMMUs that the table describes. It can be zero, because the table also describes interrupt controllers
+	// and root complexes.
 	SMMUs int
 }
 
@@ -71,7 +71,7 @@ func ParseIORT(table string) (IORT, error) {
 		if kind == smmu || kind == smmu3 {
 			found.SMMUs++
 		}
-		// A node without a length would be counted again and again, as often as the header says.
+		// Without this check, a node of length zero would be counted as often as the header says.
 		if length < header {
 			break
 		}

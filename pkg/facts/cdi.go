@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 )
 
-// Spec is one file that says what CDI devices of a vendor bring into containers.
+// Spec is one CDI spec: a file that says what the CDI devices of a vendor add to containers.
 type Spec struct {
 	// File is the file. It is Broken if it is not a CDI spec.
 	File Fact
@@ -24,23 +24,22 @@ type Spec struct {
 	Claim string
 }
 
-// Given is a VFIO node that a spec gives: as a device, or by a mount.
+// Given is a VFIO node that a spec gives to a container, as a device or by a mount.
 type Given struct {
-	// Device is the unqualified name of the CDI device, empty for what all devices
-	// of the spec get.
+	// Device is the unqualified name of the CDI device. It is empty for edits that apply to all devices of the spec.
 	Device string
 	// Path is the VFIO node, by the node's own name for it: "/dev/vfio/15",
 	// "/dev/iommu".
 	Path string
-	// Mount is set if it comes by a mount and not by its number.
+	// Mount is set if a mount gives the node, and not a device with its number.
 	Mount bool
 }
 
-// IsControl reports whether it is a node that leads to no function by itself.
+// IsControl reports whether the node gives no access to a function by itself.
 func (g *Given) IsControl() bool { return g.Path == "/dev/vfio/vfio" || g.Path == "/dev/iommu" }
 
-// SpecsIn returns the CDI specs in CDI's default directories and in the configured ones of the runtimes, by path, and
-// the directories. Package runtimes knows the configured ones: use its Specs.
+// SpecsIn returns the CDI specs in CDI's default directories and in the given directories, which the runtimes' files configure, and
+// a fact for each directory. Callers use Specs of package runtimes, which knows the configured directories.
 func (n *Node) SpecsIn(configured []string) (specs []Spec, dirs []Fact) {
 	for _, dir := range n.specDirs(configured) {
 		names, list := n.List(dir)
@@ -48,7 +47,7 @@ func (n *Node) SpecsIn(configured []string) (specs []Spec, dirs []Fact) {
 		for _, name := range names {
 			ext := path.Ext(name)
 			if strings.HasPrefix(name, ".") || ext != ".json" && ext != ".yaml" {
-				continue // what runtimes leave alone too (CDI's pkg/cdi/spec-dirs.go)
+				continue // runtimes ignore such files too (CDI's pkg/cdi/spec-dirs.go)
 			}
 			if file := n.Read(path.Join(dir, name)); file.Status != Absent {
 				specs = append(specs, parseSpec(file))
@@ -89,7 +88,7 @@ func parseSpec(file Fact) Spec {
 	}
 	data := []byte(file.Value)
 	if json.Unmarshal(data, &s.Content) == nil {
-		return s // as the plugin writes them, and much faster
+		return s // the plugin writes JSON, and this decoder is much faster
 	}
 	// The failed attempt may have left fields of a YAML file that begins like JSON.
 	s.Content = cdispecs.Spec{}
@@ -100,8 +99,7 @@ func parseSpec(file Fact) Spec {
 	return s
 }
 
-// Edits returns what the spec does to containers, by the name of the device that
-// brings it about; "" for all.
+// Edits returns the spec's changes of containers, by the name of the device that causes them. The name "" stands for all devices.
 func (s *Spec) Edits() map[string]*cdispecs.ContainerEdits {
 	edits := map[string]*cdispecs.ContainerEdits{"": &s.Content.ContainerEdits}
 	for i := range s.Content.Devices {
@@ -135,11 +133,11 @@ func (n *Node) Gives(s *Spec) []Given {
 	return given
 }
 
-// vfioPath returns the VFIO node that a spec's device node is, empty for another. The number decides, then the
-// host's path: Kata, which reads the container's path, resolves it by its number too.
+// vfioPath returns the VFIO node that a device node of a spec stands for, or "". The device number decides, then the path on the
+// host. Kata reads the path in the container, and resolves it by the device number too.
 func (n *Node) vfioPath(d *cdispecs.DeviceNode) string {
-	// A spec may leave out type and number. The runtime then takes those of the host's path (fillInfo in CDI's
-	// pkg/cdi/container-edits_unix.go), and so does the loop below.
+	// A spec may leave out type and number. The runtime then takes type and number of the file at the host's path (fillInfo in CDI's
+	// pkg/cdi/container-edits_unix.go). The loop below handles this case.
 	if d.Type != "b" && d.Major != 0 {
 		if node, ok := n.nodeNumbers()[fmt.Sprintf("%d:%d", d.Major, d.Minor)]; ok {
 			return node

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// ChangeState says whether a program has a change.
+// ChangeState says whether a version of a program contains a change.
 type ChangeState int
 
-// States. A distribution can add a change to a version that lacks it upstream, so for many kernels it is unknown.
+// States. A distribution can add a change to a version that lacks it upstream, so the state is unknown for many kernels.
 const (
 	ChangeUnknown ChangeState = iota
 	ChangeIn
@@ -26,8 +26,8 @@ type KernelChange struct {
 	unclear []string
 }
 
-// ParallelOpens separates the VFs of a PF: VFIO opens and resets them in parallel. Before, one lock covered all of them.
-// The stable releases are those of their change logs and of the review mails of 2025-08-12.
+// ParallelOpens is the change by which VFIO opens and resets the VFs of a PF in parallel. Before, one lock covered all VFs of a PF.
+// The stable releases are from their change logs and from the review mails of 2025-08-12.
 func ParallelOpens() KernelChange {
 	return KernelChange{
 		Commit: "e908f58b6beb", Title: "vfio/pci: Separate SR-IOV VF dev_set",
@@ -38,14 +38,15 @@ func ParallelOpens() KernelChange {
 // LargeBAR is the size from which mapping by pages of 4 KiB takes a quarter of a second or more.
 const LargeBAR = 8 << 30
 
-// LargeMappings maps a BAR to the IOMMU by huge pages. Before, VFIO's type 1 IOMMU looked up each page of 4 KiB. No stable
-// branch has it.
+// LargeMappings is the change by which VFIO's type 1 IOMMU maps a BAR by huge pages. Before, it looked up each page of 4 KiB. No
+// stable branch has the change.
 func LargeMappings() KernelChange {
 	return KernelChange{Commit: "0fd06844de5d", Title: "vfio/type1: Use mapping page mask for pfnmaps", releases: []string{"6.15"}}
 }
 
-// MapsPeers maps a BAR of one function for another one by iommufd: VFIO exports it as a dma-buf, which IOMMU_IOAS_MAP_FILE takes. Before,
-// VMs that have functions by iommufd have no peer-to-peer between them. It is several changes; this is the title of the last.
+// MapsPeers is the change by which iommufd maps a BAR of one function for DMA of another: VFIO exports the BAR as a dma-buf, and
+// IOMMU_IOAS_MAP_FILE accepts it. In older kernels, functions that a VM has by iommufd can't do peer-to-peer. It is a series of
+// changes; Title is that of the last.
 func MapsPeers() KernelChange {
 	return KernelChange{Title: "iommufd: Accept a DMABUF through IOMMU_IOAS_MAP_FILE", releases: []string{"6.19"}}
 }
@@ -70,13 +71,13 @@ func (c KernelChange) In(k Kernel) ChangeState {
 	}
 	for i, release := range c.releases {
 		first := KernelNumber(release)
-		// The first release is mainline's, and all branches after it have the change. The others are of stable branches, and
-		// say nothing of a branch between them.
+		// The first release is mainline's, and all later branches have the change. Each other release is of a stable branch, and says
+		// nothing about other branches.
 		sameBranch := slices.Equal(runs[:2], first[:2])
 		switch {
 		case i == 0 && slices.Compare(runs, first) >= 0, sameBranch && runs[2] >= first[2]:
 			return ChangeIn
-		// The branch got the change in a later release, and the kernel is built from this one.
+		// The branch got the change in a later release than the one that this kernel is built from.
 		case sameBranch && follows:
 			return ChangeMissing
 		}

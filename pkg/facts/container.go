@@ -10,8 +10,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Container is a container and what it has of the node. Nothing of its environment is kept, because that can have
-// secrets.
+// Container is a container and its access to the node. Its environment variables are not kept, because they can contain secrets.
 type Container struct {
 	ID string `json:"id"`
 	// Space is containerd's own namespace: "k8s.io" for pods, "moby" for Docker's.
@@ -30,7 +29,7 @@ type Container struct {
 	// Devices are the device nodes, by their paths in the container. They are the same on the node, unless the
 	// specification sets other paths.
 	Devices []string `json:"devices,omitempty"`
-	// BlockDevices are the numbers of those that are block devices, as raw block volumes are: "253:7".
+	// BlockDevices are the device numbers of the block devices among Devices, such as raw block volumes: "253:7".
 	BlockDevices []string `json:"blockDevices,omitempty"`
 	// Privileged: the container has all devices of the node and CAP_SYS_ADMIN.
 	Privileged bool `json:"privileged,omitempty"`

@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// Plugins of containerd whose sections count.
+// Plugins of containerd whose sections of the configuration are read.
 const (
 	CRIRuntime = "io.containerd.cri.v1.runtime"
-	// CRIBefore is the CRI plugin of config versions 1 and 2, whose settings are
-	// taken over where the newer plugin does not have them (plugins/cri/runtime
-	// configMigration).
+	// CRIBefore is the CRI plugin of config versions 1 and 2. Its settings apply if the section of the newer plugin does not have them
+	// (plugins/cri/runtime configMigration).
 	CRIBefore = "io.containerd.grpc.v1.cri"
 	NRI       = "io.containerd.nri.v1.nri"
-	// serverGRPC has what was the section grpc before config version 4 (docs/man/containerd-config.toml.5.md).
+	// serverGRPC has the settings that were in the section grpc before config version 4 (docs/man/containerd-config.toml.5.md).
 	serverGRPC = "io.containerd.server.v1.grpc"
 )
 
@@ -31,11 +30,11 @@ type FileReader interface {
 	Match(pattern string) (names []string, all bool)
 }
 
-// Containerd is what containerd 2 makes of its files.
+// Containerd is the configuration that containerd 2 loads from its files.
 type Containerd struct {
 	// All has the plugins' sections by the names of config version 3.
 	All Table
-	// Version is the newest of the files'.
+	// Version is the highest config version among the files.
 	Version int64
 	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
 	// parsed: containerd would not start with them.
@@ -52,8 +51,8 @@ func (c *Containerd) Socket() string {
 	return ""
 }
 
-// LoadContainerd reads a file as containerd 2's LoadConfig does: breadth first through
-// the imports, each file over those before it, table by table and key by key.
+// LoadContainerd reads a file as containerd 2's LoadConfig does: breadth first through the imports, and each file overrides the
+// files before it, table by table and key by key.
 func LoadContainerd(files FileReader, name string) *Containerd {
 	c := &Containerd{All: Table{}}
 	loaded, pending := map[string]bool{}, []string{name}
@@ -81,7 +80,7 @@ func LoadContainerd(files FileReader, name string) *Containerd {
 	return c
 }
 
-// load parses one file, which has to be there.
+// load parses one file. A missing file counts as damaged.
 func (c *Containerd) load(file Fact) (Table, bool) {
 	if !file.OK() {
 		c.Damaged = append(c.Damaged, file)
@@ -96,7 +95,7 @@ func (c *Containerd) load(file Fact) (Table, bool) {
 	return t, true
 }
 
-// merge puts a file over those before it. Lists at the top are joined.
+// merge overrides the settings of earlier files with those of one more file. Lists at the top level are joined.
 func (c *Containerd) merge(one Table) {
 	for _, key := range []string{"disabled_plugins", "required_plugins"} {
 		if l, ok := one[key].(leaf); ok {
@@ -108,7 +107,7 @@ func (c *Containerd) merge(one Table) {
 	c.All.Merge(one)
 }
 
-// joined returns a list with what another has more.
+// joined returns the list with the strings of more that it does not contain. If more is not a list, it returns more.
 func joined(list, more any) any {
 	have, _ := list.([]any)
 	add, ok := more.([]any)
@@ -124,8 +123,8 @@ func joined(list, more any) any {
 	return all
 }
 
-// imports returns the files that a file imports, in order: relative ones beside
-// it, and those with a star as a pattern (resolveImports).
+// imports returns the files that a file imports, in order: relative paths are relative to its directory, and paths with a star are
+// patterns (resolveImports).
 func imports(files FileReader, name string, t Table) []string {
 	var found []string
 	for _, pattern := range t.Setting(name, "imports").List() {
@@ -141,13 +140,13 @@ func imports(files FileReader, name string, t Table) []string {
 			found = append(found, "/"+m)
 		}
 		if !all {
-			found = append(found, pattern) // is not there, and so makes the configuration damaged
+			found = append(found, pattern) // does not exist as a file, so the configuration counts as damaged
 		}
 	}
 	return found
 }
 
-// migrate brings a file of an older version to the plugins of today.
+// migrate converts a file of an older config version to the plugin sections of the current one.
 func migrate(t Table) {
 	plugins := t.Sub("plugins")
 	version := t.Setting("", "version").Number()

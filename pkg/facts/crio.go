@@ -11,7 +11,7 @@ const (
 	CRIOSocket  = "/run/crio/crio.sock"
 )
 
-// CRIO is what CRI-O makes of its files.
+// CRIO is the configuration that CRI-O loads from its files.
 type CRIO struct {
 	All Table
 	// Files are the files that were read, in the order in which they apply. Damaged files could not be read or
@@ -19,8 +19,7 @@ type CRIO struct {
 	Files, Damaged []Fact
 }
 
-// LoadCRIO reads CRI-O's configuration as it does: the file, and each below the
-// directory of drop-ins by path.
+// LoadCRIO reads CRI-O's configuration as CRI-O does: first the main file, then each file below the directory of drop-ins, sorted by path.
 func LoadCRIO(node interface {
 	FileReader
 	dirReader

@@ -12,12 +12,12 @@ type Domains struct {
 	All []plan.DomainState
 	// Config is the file of the config.
 	Config Fact
-	// Unread is a source that could not be read, so that domains or tenants of them may be missing; its status is known if
-	// there is none.
+	// Unread is a source that could not be read, so that domains or their tenants may be missing. If all sources were read,
+	// [Fact.Known] of it is true.
 	Unread Fact
 }
 
-// Domains returns the exclusive domains of the node. Where no rule has any, the journal is not read.
+// Domains returns the exclusive domains of the node. It does not read the journal if no rule of the node config has exclusive domains.
 func (n *Node) Domains() *Domains {
 	type key struct{}
 	return Memo(n, key{}, func() *Domains {

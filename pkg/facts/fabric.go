@@ -6,8 +6,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 )
 
-// The configuration of NVIDIA's Fabric Manager. With bootstrap's drop-in for its service, Fabric Manager sees bootstrap's file in the place
-// of the vendor's.
+// The configuration of NVIDIA's Fabric Manager. With bootstrap's drop-in for its service, Fabric Manager reads bootstrap's file
+// instead of the vendor's.
 const (
 	vendorFabricConfig = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
 	OurFabricConfig    = "etc/kata-vfio/fabricmanager.cfg"
@@ -25,13 +25,13 @@ func (n *Node) FabricConfig() Fact {
 	return n.Read(vendorFabricConfig)
 }
 
-// Fabric is a file about the partitions of an NVLink fabric. Value is nil if there is none, or if it can't be read.
+// Fabric is a file about the partitions of an NVLink fabric. Value is nil if the file is missing or can't be read.
 type Fabric[T any] struct {
 	Value *T
 	Fact  Fact
 }
 
-// FabricState returns what Fabric Manager answered last to the plugin.
+// FabricState returns the last answer of Fabric Manager to the plugin.
 func (n *Node) FabricState() Fabric[fabric.State] {
 	return readFabric[fabric.State](n, fabric.StateFile)
 }
@@ -39,8 +39,8 @@ func (n *Node) FabricState() Fabric[fabric.State] {
 // FabricMap returns the map of modules that bootstrap captured.
 func (n *Node) FabricMap() Fabric[fabric.Map] { return readFabric[fabric.Map](n, fabric.MapFile) }
 
-// BoardMap returns the map of modules by which the plugin finds a partition's GPUs: that of the node config, or else the one that bootstrap
-// captured. Its fact is broken if the map is of another machine.
+// BoardMap returns the map of modules by which the plugin finds a partition's GPUs: the map of the node config, or else the map
+// that bootstrap captured. The fact is Broken if the map belongs to another machine.
 func (n *Node) BoardMap() Fabric[fabric.Map] {
 	m := n.FabricMap()
 	var cfg *v1alpha1.Fabric
