@@ -16,27 +16,27 @@ type PastTenancy struct {
 	Node   string        `json:"node"`
 	Claim  ledger.Claim  `json:"claim"`
 	Pods   []ledger.Pod  `json:"pods,omitempty"`
-	// From is when the claim took the function. To is when the claim ended on the node; nil while it has not.
+	// From is when the claim took the function. To is when the claim ended on the node; nil if it has not ended.
 	From time.Time  `json:"from"`
 	To   *time.Time `json:"to,omitempty"`
 	// Stays are the sandboxes that had the function, in order. If there are none, the function was never in a VM.
 	Stays []Stay `json:"stays"`
-	// Before is the last reset before the claim took the function. After is the last reset after its last sandbox. Nil
-	// if the ledger has none.
+	// Before is the last reset before the claim took the function. After is the last reset after its last sandbox. They are nil if the
+	// ledger has no such reset.
 	Before *Cleaning `json:"cleanedBefore,omitempty"`
 	After  *Cleaning `json:"cleanedAfter,omitempty"`
 	// Sanitized is the last sanitizing stage between the tenancy before and this one; nil if the ledger has none.
 	Sanitized *SanitizedBefore `json:"sanitizedBefore,omitempty"`
 	// First is set if the ledger has no earlier tenancy of the function.
 	First bool `json:"first,omitempty"`
-	// Partial is set if the events come from a bundle, which has only a part of the ledger. Before is then all that is
-	// known of the time before the tenancy, and a nil Before proves nothing.
+	// Partial is set if the events come from a bundle, which has only a part of the ledger. In this case, Before is all that is known
+	// about the time before the tenancy, and a nil Before does not mean that there was no reset.
 	Partial bool `json:"-"`
-	// Provided are the values that were set for the function last, such as the partition of a GPU's NVLink fabric.
+	// Provided are the last values that were set for the function, such as the partition of a GPU's NVLink fabric.
 	Provided []ledger.Provided `json:"provided,omitempty"`
 	// Quarantined is the reason for which the function was quarantined at the end; empty if it was not.
 	Quarantined string `json:"quarantined,omitempty"`
-	// Quarantines are all quarantines of the function in the tenancy, in order, also those that ended.
+	// Quarantines are all quarantines of the function in the tenancy, in order, including those that ended.
 	Quarantines []PastQuarantine `json:"quarantines,omitempty"`
 	// Unproven is set if the function was released without proof that it is clean.
 	Unproven bool `json:"unproven,omitempty"`
@@ -65,7 +65,7 @@ type Cleaning struct {
 	Reason string            `json:"reason,omitempty"`
 }
 
-// Proven reports whether the reset worked and left the function as it was.
+// Proven reports whether the reset worked and left the function's registers as they were before its tenant.
 func (c *Cleaning) Proven() bool {
 	return c != nil && c.Result == ledger.OK && c.Proof.OK && c.Proof.Match
 }
@@ -100,11 +100,11 @@ type History struct {
 	Tenancies []*PastTenancy `json:"tenancies"`
 	Refusals  []Refusal      `json:"refusals"`
 
-	open   map[pci.Address][]*PastTenancy // not yet ended
-	claims map[string][]*PastTenancy      // the same by claim
+	open   map[pci.Address][]*PastTenancy // tenancies that have not ended
+	claims map[string][]*PastTenancy      // the same tenancies, by the claim's UID
 	had    map[pci.Address]bool
 	resets map[pci.Address]*Cleaning // the last of each function
-	// sanitized are the stages since the last tenancy of each function.
+	// sanitized has the last stage since the last tenancy of each function.
 	sanitized map[pci.Address]*SanitizedBefore
 }
 
@@ -182,8 +182,8 @@ func (h *History) Add(e *ledger.Event) {
 	}
 }
 
-// prepare begins the tenancies of a claim. A second Prepare of a claim that has not ended comes from a plugin that
-// started over after a crash. A binding without a claim begins none, but a reset for it counts as the last one.
+// prepare begins the tenancies of a claim. A second Prepare of a claim that has not ended comes from a plugin that started over
+// after a crash. A binding without a claim begins no tenancy, but a reset for it counts as the function's last reset.
 func (h *History) prepare(e *ledger.Event) {
 	if e.Claim == nil || e.Claim.IsBinding() || e.Result != ledger.OK {
 		return
@@ -198,7 +198,7 @@ func (h *History) prepare(e *ledger.Event) {
 			Device: d, Node: e.Node, Claim: *e.Claim, Pods: e.Pods, From: e.Time, Stays: []Stay{},
 			Before: h.resets[d.Address], First: !h.had[d.Address], Sanitized: h.sanitized[d.Address],
 		}
-		delete(h.sanitized, d.Address) // what this tenant leaves is for the next stage
+		delete(h.sanitized, d.Address) // the next tenancy needs a stage after this one
 		t.note(e)
 		// Either the end of a claim is missing, or two claims had the function at once: the ledger can't tell which.
 		for _, other := range h.open[d.Address] {
@@ -237,7 +237,7 @@ func (h *History) reset(e *ledger.Event) {
 	}
 }
 
-// cleaned records a reset during the tenancy: before its first sandbox, or after one.
+// cleaned records a reset during the tenancy: in Before if no sandbox had the function yet, otherwise in After.
 func (t *PastTenancy) cleaned(e *ledger.Event, c *Cleaning) {
 	if e.Claim != nil && e.Claim.UID != t.Claim.UID {
 		t.Doubts = append(t.Doubts, fmt.Sprintf("event %d resets the function for another claim", e.Seq))
@@ -297,7 +297,7 @@ func (h *History) of(a pci.Address, claim string) *PastTenancy {
 	return nil
 }
 
-// provide takes the values that an event says of the function.
+// provide records the values that were set for the function according to an event.
 func (t *PastTenancy) provide(e *ledger.Event) {
 	for i := range e.Devices {
 		if d := &e.Devices[i]; d.Address == t.Device.Address && len(d.Provided) > 0 {
@@ -306,7 +306,7 @@ func (t *PastTenancy) provide(e *ledger.Event) {
 	}
 }
 
-// enter begins a stay, or adds the VMM's process to the last one once that is known.
+// enter begins a stay. If the event is for the sandbox of the current stay, it adds the VMM's process to that stay.
 func (t *PastTenancy) enter(e *ledger.Event) {
 	if e.VM == nil || e.Result != ledger.OK {
 		return

@@ -5,8 +5,7 @@ import (
 	"path"
 )
 
-// The directories of Kata's configurations: the site's, those of distributions' packages, and those of Kata's own
-// archive.
+// The directories of Kata's configurations: that of the site, that of distributions' packages, and that of Kata's own release archive.
 const (
 	KataSite     = "/etc/kata-containers"
 	KataPackaged = "/usr/share/defaults/kata-containers"
@@ -15,12 +14,12 @@ const (
 
 const kataMain = "configuration.toml"
 
-// KataRust is the directory of the Rust runtime below each of the others.
+// KataRust is the subdirectory of the Rust runtime below each of these directories.
 const KataRust = "runtime-rs"
 
-// DefaultKata returns the configuration that a shim reads if its handler names none: the first that exists of the shim's
-// own list (katautils GetDefaultConfigFilePaths, kata-types DEFAULT_RUNTIME_CONFIGURATIONS), with the places of Kata's
-// own build and of distributions. If none exists it is the last one.
+// DefaultKata returns the configuration that a shim reads if its handler names none: the first file that exists in the shim's own
+// list (katautils GetDefaultConfigFilePaths, kata-types DEFAULT_RUNTIME_CONFIGURATIONS), with the paths of Kata's own build and of
+// distributions. If none exists, it returns the last path.
 func DefaultKata(files FileReader, rust bool) string {
 	name := ""
 	for _, dir := range []string{KataSite, KataPackaged, KataUnpacked} {
@@ -34,7 +33,7 @@ func DefaultKata(files FileReader, rust bool) string {
 	return name
 }
 
-// Kata is what a shim of Kata makes of its files.
+// Kata is the configuration that a shim of Kata loads from its files.
 type Kata struct {
 	All Table
 	// Files are the base and the drop-ins that were read, in the order in which they apply. Damaged files could not be
@@ -42,8 +41,8 @@ type Kata struct {
 	Files, Damaged []Fact
 }
 
-// LoadKata reads a base and every file in config.d beside it, by name and whatever its extension, as both runtimes do.
-// They follow links of the base first: the drop-ins are beside the file that it leads to.
+// LoadKata reads a base file and every file in config.d beside it, sorted by name and with any extension, as both runtimes do. The
+// runtimes follow links of the base first, so config.d is beside the file that the link leads to.
 func LoadKata(node Tree, base string) *Kata {
 	k := &Kata{All: Table{}}
 	k.add(node.Read(base))
@@ -62,7 +61,7 @@ func LoadKata(node Tree, base string) *Kata {
 	return k
 }
 
-// add puts a file over those before it.
+// add overrides the settings of earlier files with those of one more file.
 func (k *Kata) add(file Fact) {
 	var one Table
 	if file.OK() {

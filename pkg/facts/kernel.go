@@ -12,18 +12,18 @@ type Kernel struct {
 	Release, Version string
 }
 
-// debianVersion is the package's version in Debian's /proc/version: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.148-1 (2025-08-26)".
-// Its release may have the number 6.1.0 for years.
+// debianVersion is the package's version in Debian's /proc/version: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.148-1 (2025-08-26)". The
+// release of such a kernel can stay 6.1.0 for years.
 var debianVersion = regexp.MustCompile(`\bDebian (\d+\.\d+\.\d+)-`)
 
 // followers are the suffixes of kernels whose number is that of the release of kernel.org that they are built from, with
 // few changes of their own: kernel.org's, Debian's since 6.12.27, Arch's, Fedora's, Flatcar's and Talos'.
 var followers = regexp.MustCompile(`^(|\+deb\d+.*|-arch\d.*|-\d+\.fc\d+\..*|-flatcar|-talos)$`)
 
-// number returns the kernel's release of kernel.org, or nil if it is unknown. follows: the kernel has the changes of that
-// release, and hardly any others.
+// number returns the release of kernel.org that the kernel is built from, or nil if it is unknown. follows is set if the kernel has
+// the changes of that release, and hardly any others.
 func (k Kernel) number() (number []int, follows bool) {
-	// Up to Debian 12 the release has the ABI's number ("6.1.0-37-amd64"), and only the version has the upstream release.
+	// Up to Debian 12, the release string has the number of the ABI ("6.1.0-37-amd64"). Only the version string has the upstream release.
 	if m := debianVersion.FindStringSubmatch(k.Version); m != nil {
 		return KernelNumber(m[1]), true
 	}
@@ -39,8 +39,8 @@ func splitRelease(release string) (base, suffix string) {
 	return release, ""
 }
 
-// KernelNumber returns the three numbers that begin a release. A missing last number is zero. It returns nil for a release
-// candidate, which may be older than the change that its number suggests.
+// KernelNumber returns the first three numbers of a release. A missing last number is zero. It returns nil for a release candidate,
+// which may be older than the change that its number suggests.
 func KernelNumber(release string) []int {
 	base, suffix := splitRelease(release)
 	parts := strings.Split(base, ".")

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The kubelet's directory, and its file of configuration where no flag names another: kubeadm's and most others'.
+// The kubelet's directory, and its configuration file if no flag names another: kubeadm and most distributions use this path.
 const (
 	KubeletDir    = "/var/lib/kubelet"
 	KubeletConfig = KubeletDir + "/config.yaml"
@@ -44,17 +44,17 @@ type Kubelet struct {
 	Settings KubeletSettings
 	// Root is the kubelet's directory.
 	Root string
-	// Files are those that it looks for, in the order in which they apply; some may be absent. Damaged files could not
-	// be read or parsed: the kubelet would not start with them, and nothing of them counts.
+	// Files are the files that the kubelet looks for, in the order in which they apply; some may be absent. Damaged are those that
+	// could not be read or parsed. The kubelet would not start with them, so their settings are ignored.
 	Files, Damaged []Fact
 	// CgroupFile is the file that sets the cgroup driver, and GateFiles are those that set the feature gates.
 	CgroupFile string
 	GateFiles  map[string]string
 }
 
-// LoadKubelet reads the configuration of a kubelet with the given flags: the file, then the drop-ins, then the flags,
-// where later ones override earlier ones. flagFile returns the file that sets a flag. usual is the file that the kubelet
-// is started with if no flag names one; empty if there is none.
+// LoadKubelet reads the configuration of a kubelet with the given flags: the file, then the drop-ins, then the flags, where later
+// ones override earlier ones. flagFile returns the file that sets a flag. usual is the file that applies if no flag names one. It
+// is empty if the kubelet has no such default.
 func LoadKubelet(node Tree, args []string, usual string, flagFile func(flag string) string) *Kubelet {
 	k := &Kubelet{Root: KubeletDir, GateFiles: map[string]string{}}
 	k.Settings.FeatureGates = map[string]bool{}
@@ -65,7 +65,7 @@ func LoadKubelet(node Tree, args []string, usual string, flagFile func(flag stri
 	return k
 }
 
-// Loaded returns the files that count: those that exist and are not damaged.
+// Loaded returns the files that apply: those that exist and are not damaged.
 func (k *Kubelet) Loaded() []string {
 	var names []string
 	for _, file := range k.Files {
@@ -77,8 +77,8 @@ func (k *Kubelet) Loaded() []string {
 	return names
 }
 
-// kubeletFiles returns the file of a kubelet with the given flags, and its drop-ins: of the files below --config-dir
-// those that end in .conf, by path.
+// kubeletFiles returns the configuration file of a kubelet with the given flags, and its drop-ins: the files below --config-dir
+// that end in .conf, sorted by path.
 func kubeletFiles(node Tree, args []string, usual string) []string {
 	var names []string
 	if given, ok := Option(args, "--config"); ok && given != "" {
@@ -100,7 +100,7 @@ func kubeletFiles(node Tree, args []string, usual string) []string {
 	return names
 }
 
-// read puts a file over those before it.
+// read overrides the settings of earlier files with those of one more file.
 func (k *Kubelet) read(file Fact) {
 	k.Files = append(k.Files, file)
 	if file.Status == Absent {
@@ -149,7 +149,7 @@ func (k *Kubelet) merge(one *KubeletSettings, file string) {
 	}
 }
 
-// readFlags reads the flags that override a field of the files, and those that have none.
+// readFlags reads the flags that override a field of the files, and the flags without such a field.
 func (k *Kubelet) readFlags(args []string, file func(flag string) string) {
 	flag := func(name string, set func(*KubeletSettings, string)) {
 		if value, ok := Option(args, name); ok {
@@ -174,7 +174,7 @@ func (k *Kubelet) readFlags(args []string, file func(flag string) string) {
 	}
 }
 
-// parsePort returns a port. The kubelet does not start with an invalid one, which counts as the open one.
+// parsePort returns a port. The kubelet does not start with an invalid port, which counts as [ReadOnlyPort], so as open.
 func parsePort(text string) int {
 	port, err := strconv.ParseInt(text, 0, 32)
 	if err != nil {

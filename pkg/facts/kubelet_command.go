@@ -9,7 +9,7 @@ import (
 // kubeadmFlags are the flags that kubeadm writes for the kubelet.
 const kubeadmFlags = KubeletDir + "/kubeadm-flags.env"
 
-// kubeletService is the kubelet's service, where no distribution starts it.
+// kubeletService is the kubelet's service if no distribution starts the kubelet.
 const kubeletService = "kubelet.service"
 
 // KubeletArgs returns the flags that the kubelet gets at its next start, and the files that set them, of which there is
@@ -52,7 +52,7 @@ func (d *Distribution) rancherKubelet(node Tree) (args, files []string) {
 	return args, r.Files
 }
 
-// k0sKubelet returns the flags that k0s derives from its own.
+// k0sKubelet returns the kubelet's flags that k0s derives from its own flags.
 func (d *Distribution) k0sKubelet(node Tree) (args, files []string) {
 	service, files := d.ServiceArgs(node)
 	root, _ := Option(service, "--kubelet-root-dir")
@@ -64,7 +64,7 @@ func (d *Distribution) k0sKubelet(node Tree) (args, files []string) {
 	return append(args, Words(extra)...), append(files, d.Config)
 }
 
-// microK8sKubelet reads the file of flags, one a line. The snap's variables are those of its paths.
+// microK8sKubelet reads the kubelet's flags from a file with one flag a line, and replaces the snap's variables by its paths.
 func microK8sKubelet(node Tree) (args, files []string) {
 	const file = microK8sArgs + "kubelet"
 	variables := strings.NewReplacer("${SNAP_DATA}", microK8sData, "${SNAP_COMMON}", microK8sCommon, "${SNAP}", microK8sSnap)

@@ -14,9 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Ledger verifies the node's ledger and returns the report and its fact, which is Absent without a ledger. A ledger
-// without its key can't be verified, which is a problem like any other. A node alone can't know whether its disk was
-// restored as a whole: see [ledger.Verify].
+// Ledger verifies the node's ledger and returns the report and its fact, which is Absent if there is no ledger. A missing public
+// key is a problem in the report. A node alone can't know whether its disk was restored as a whole: see [ledger.Verify].
 func (n *Node) Ledger() (*ledger.Report, Fact) {
 	type key struct{}
 	type verified struct {
@@ -30,8 +29,8 @@ func (n *Node) Ledger() (*ledger.Report, Fact) {
 	return v.report, v.fact
 }
 
-// WithoutLedger says why a copy of a node has nothing of the ledger that the node may
-// have. Call it before the node is asked.
+// WithoutLedger sets the reason why a copy of a node does not contain the node's ledger. Call it before the first question about
+// the ledger.
 func (n *Node) WithoutLedger(why string) { n.noLedger = why }
 
 func (n *Node) verifyLedger() (*ledger.Report, Fact) {
@@ -68,8 +67,8 @@ func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 	return nil, dir
 }
 
-// verifyFiles verifies what the ledger's directory has. The plugin may be in the middle
-// of a write, which a second look finds complete; what a crash cut off stays as it is.
+// verifyFiles verifies the ledger's files. If the end is an unfinished write, it verifies them once more: a write of the running
+// plugin is complete by then, but a write that a crash cut off is not.
 func (n *Node) verifyFiles() (*ledger.Report, error) {
 	r, err := ledger.Verify(&ledgerFiles{fs: n.fs}, ledger.Options{})
 	if err == nil && len(r.Problems) == 1 && r.Problems[0].Kind == ledger.Unfinished {
@@ -78,8 +77,8 @@ func (n *Node) verifyFiles() (*ledger.Report, error) {
 	return r, err
 }
 
-// Replay returns the state that the proven events of the ledger lead to; the fact is that of
-// [Node.Ledger]. It is empty without a ledger.
+// Replay returns the state of the node after the proven events of the ledger, with the fact of [Node.Ledger]. The state is empty if
+// there is no ledger.
 func (n *Node) Replay() (*Replay, Fact) {
 	type key struct{}
 	type result struct {
@@ -106,15 +105,15 @@ func (n *Node) Replay() (*Replay, Fact) {
 	return r.replay, r.fact
 }
 
-// maxLedger is how much of a ledger an audit reads, in bytes: twenty thousand
-// tenancies and more. A longer one is for `kata-vfio-audit ledger verify`.
+// maxLedger is the size limit in bytes of a ledger that an audit reads: more than twenty thousand tenancies. `kata-vfio-audit
+// ledger verify` reads larger ones.
 const maxLedger = 512 << 20
 
-// maxKey is how much is read of any other file.
+// maxKey is the size limit in bytes of any other file.
 const maxKey = 4 << 10
 
-// ledgerFiles is the ledger's directory as an [fs.FS] for reading once: through the
-// node's file system, so that a copy of the node answers as the node did.
+// ledgerFiles is the ledger's directory as an [fs.FS] that is read once. It reads through the node's file system, so that a copy of
+// the node gives the same answers as the node.
 type ledgerFiles struct {
 	fs   *sysfs.FS
 	read atomic.Int64
@@ -126,7 +125,7 @@ func (l *ledgerFiles) Open(name string) (fs.File, error) {
 	if path.Ext(name) == ".jsonl" || path.Ext(name) == ".hashes" {
 		limit = ledger.MaxSegment + 1
 	}
-	// One byte more than is left, so that a ledger of exactly the limit is accepted and a longer one is noticed.
+	// It reads one byte more than the rest of the limit, so that a ledger of exactly the limit is accepted and a longer one is noticed.
 	if left := maxLedger - l.read.Load(); limit > left+1 {
 		limit = left + 1
 	}
@@ -153,7 +152,7 @@ func (l *ledgerFiles) ReadDir(string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// memoryFile is a file that was read, and what there is to know of it.
+// memoryFile is a file that is in memory completely, and its [fs.FileInfo].
 type memoryFile struct {
 	*bytes.Reader
 	name string

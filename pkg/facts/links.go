@@ -15,8 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// LinksFile is where a copy of a node holds its [Links]: no file of the node
-// itself says it.
+// LinksFile is the file of a node's copy with its [Links]. The node itself has no such file, because the links come from netlink.
 const LinksFile = "kata-vfio/links.json"
 
 // Links has the VF settings that the node's network interfaces report.
@@ -29,23 +28,22 @@ type Uplink struct {
 	PF pci.Address `json:"pf"`
 	// Link is nil if the interface could not be read.
 	Link *link.Link `json:"link,omitempty"`
-	// Eswitch is the mode of the PF's eswitch; empty for one that has none to choose.
+	// Eswitch is the mode of the PF's eswitch. It is empty if the PF has no such modes.
 	Eswitch link.Mode `json:"eswitch,omitempty"`
-	// Pause is the port's flow control; nil if its driver has none, or where
-	// PauseError says why it could not be read. A copy may be older than both.
+	// Pause is the port's flow control. It is nil if the driver has none, or if it could not be read; PauseError is the reason then.
+	// Copies from earlier versions have neither field.
 	Pause      *link.Pause `json:"pause,omitempty"`
 	PauseError string      `json:"pauseError,omitempty"`
 	// Error says why the interface, or the eswitch, could not be read.
 	Error string `json:"error,omitempty"`
 }
 
-// Switchdev reports whether the VFs are connected by interfaces of the node, whose
-// bridge or rules say what they may send.
+// Switchdev reports whether the PF's eswitch is in switchdev mode: each VF has an interface on the node, and the bridge or rules of
+// these interfaces decide what the VF may send.
 func (u *Uplink) Switchdev() bool { return u.Eswitch.Switchdev() }
 
-// ReadLinks asks the kernel for the interfaces of PFs with VFs, where the node is
-// a running one and not a copy. It comes before the first [Node.Uplink]; without it
-// that is answered by the copy's file. What can't be read is kept as the reason.
+// ReadLinks asks the kernel for the interfaces of PFs with VFs, if the node is a running node and not a copy. Call it before the
+// first [Node.Uplink]; otherwise, Uplink answers from the file of a copy. If an interface can't be read, its Error says why.
 func (n *Node) ReadLinks(ctx context.Context) {
 	proc, live, err := link.Live(n.fs)
 	if !live && err == nil {
@@ -72,7 +70,7 @@ func (n *Node) ReadLinks(ctx context.Context) {
 	n.links = func() (*Links, Fact) { return read, Fact{Path: path, How: "netlink"} }
 }
 
-// asked are the sources about an interface.
+// asked are the sources of facts about an interface.
 type asked struct {
 	interfaces *link.Rtnetlink
 	switches   *link.Devlink
@@ -91,7 +89,7 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, ask *asked) error {
 	if err != nil {
 		return err
 	}
-	// sysfs gave the number, and netlink answered later: by now it may be another interface's.
+	// The number is from sysfs, and netlink answered later. Meanwhile, the number may belong to another interface.
 	if l.Parent != "" && l.Parent != u.PF.String() {
 		return fmt.Errorf("interface %d is that of %s and not of PF %s", number, l.Parent, u.PF)
 	}
@@ -110,7 +108,7 @@ func (u *Uplink) read(ctx context.Context, fsys *sysfs.FS, ask *asked) error {
 	return nil
 }
 
-// Links returns the settings of the node's interfaces and their fact, nil without any.
+// Links returns the settings of the node's interfaces and their fact. The settings are nil if they are missing or could not be read.
 func (n *Node) Links() (*Links, Fact) { return n.links() }
 
 // copiedLinks reads a copy's file.
@@ -148,21 +146,21 @@ func (n *Node) Uplink(pf pci.Address) (*Uplink, Fact) {
 	return nil, Fact{Path: "netlink: PF " + pf.String(), How: "netlink", Status: Absent}
 }
 
-// VFSettings returns what the PF imposes on a VF. The fact says where that was read, or why it is nil. It has no
+// VFSettings returns the settings that the PF imposes on a VF. The fact says where they were read, or why they are nil. It has no
 // value: use [device.VFSettings.String].
 func (n *Node) VFSettings(f *device.Function) (*device.VFSettings, Fact) {
 	u, fact := n.Uplink(f.VF.PF)
 	if u == nil {
 		return nil, fact
 	}
-	// rtnetlink lists the VFs that existed when it was asked, and the snapshot is of another moment.
+	// rtnetlink lists the VFs that existed when it was asked. The snapshot is from another moment, and may have more VFs.
 	if f.VF.Index >= len(u.Link.VFs) {
 		return nil, Fact{Path: fact.Path, How: "netlink", Status: Broken, Err: fmt.Sprintf("it reports %s, but not VF %d", output.Count(len(u.Link.VFs), "VF"), f.VF.Index)}
 	}
 	return &u.Link.VFs[f.VF.Index].Settings, Fact{Path: fact.Path + " vf " + strconv.Itoa(f.VF.Index), How: "netlink"}
 }
 
-// broken is a fact that could not be had.
+// broken returns the fact of a read that failed with err.
 func broken(path, how string, err error) Fact {
 	f := Fact{Path: path, How: how, Status: Broken, Err: err.Error()}
 	if errors.Is(err, fs.ErrPermission) {

@@ -13,7 +13,7 @@ type Relation string
 
 // Relations.
 const (
-	// SameFunction: one after the other; at the same time only if the ledger or the node is at fault.
+	// SameFunction: both had the function, one after the other. Both had it at the same time only if the ledger or the node is at fault.
 	SameFunction Relation = "the same function"
 	SameGroup    Relation = "one IOMMU group"
 	// SamePF: VFs of one PF, or a VF and its PF.
@@ -21,7 +21,7 @@ const (
 	SameSlot   Relation = "one physical device"
 	SameSwitch Relation = "one PCIe switch"
 	SamePort   Relation = "one root port"
-	// SameNode: nothing but the node.
+	// SameNode: they have only the node in common.
 	SameNode Relation = "one node"
 )
 
@@ -36,8 +36,8 @@ type Neighbor struct {
 	Mine     *PastTenancy `json:"mine"`
 	Other    *PastTenancy `json:"other"`
 	Relation Relation     `json:"relation"`
-	// From and To limit the time when both existed; To is nil while both do. A function in quarantine counts until it left its
-	// last VM.
+	// From and To are the time during which both existed. To is nil if both still exist. A tenancy whose function is in quarantine
+	// counts until the function left its last VM.
 	From time.Time  `json:"from"`
 	To   *time.Time `json:"to,omitempty"`
 }
@@ -60,7 +60,7 @@ func (h *History) Neighbors(mine []*PastTenancy) []Neighbor {
 				n.From = o.From
 			}
 			if n.To != nil && n.To.Before(n.From) {
-				continue // one was in quarantine, in nobody's VM, before the other began
+				continue // the function of one left its last VM, for quarantine, before the other began
 			}
 			found = append(found, n)
 		}
@@ -74,8 +74,8 @@ func (h *History) Neighbors(mine []*PastTenancy) []Neighbor {
 	return nearest(found)
 }
 
-// leaves returns the time from which no VM of the claim can have the function; nil while one may. Quarantine keeps the
-// function from all claims without an end of the tenancy, so that of its last VM counts.
+// leaves returns the time from which no VM of the claim can have the function; nil if a VM may still have it. A quarantine keeps
+// the function from all VMs although the tenancy has not ended, so the end of its last sandbox counts.
 func (t *PastTenancy) leaves() *time.Time {
 	if t.To == nil && t.Quarantined != "" && len(t.Stays) > 0 {
 		return t.Stays[len(t.Stays)-1].To
@@ -83,7 +83,7 @@ func (t *PastTenancy) leaves() *time.Time {
 	return t.To
 }
 
-// nearest keeps the first of each other tenancy: it may be near several of mine.
+// nearest keeps the first neighbor of each other tenancy, which may be near several of mine.
 func nearest(sorted []Neighbor) []Neighbor {
 	seen := map[*PastTenancy]bool{}
 	return slices.DeleteFunc(sorted, func(n Neighbor) bool {
@@ -102,7 +102,7 @@ func earlier(a, b *time.Time) *time.Time {
 	return a
 }
 
-// relate compares places as they were at the beginning of the tenancies.
+// relate returns the nearest relation of two functions, by their places at the beginning of the tenancies.
 func relate(a, b *ledger.Device) Relation {
 	switch {
 	case a.Address == b.Address:
@@ -131,7 +131,7 @@ func cardAddress(d *ledger.Device) pci.Address {
 	return card
 }
 
-// pfAddress returns the PF of a VF, and any other function itself.
+// pfAddress returns the PF of a VF. For any other function, it returns the function's own address.
 func pfAddress(d *ledger.Device) pci.Address {
 	if d.PF != nil {
 		return *d.PF

@@ -1,6 +1,6 @@
-// Package facts is what an audit knows of a node: its PCI functions, their tenants now (the journal) and before (the
-// ledger), what processes hold, its firmware's tables, and the files that configure it, as the programs that they configure
-// read them. It reads below one root, a live node's or that of a copy, and changes nothing.
+// Package facts reads what an audit knows about a node: its PCI functions, their present tenants (from the journal) and past
+// tenants (from the ledger), the devices that processes have open, the firmware's tables, and the files that configure the node, as
+// the configured programs read them. It reads below one root, that of a live node or of a copy, and changes nothing.
 package facts
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/kernelargs"
 )
 
-// Node is one node at the time of [New]. Files are read when they are first
-// asked for and kept, so that all checks see the same. Safe for concurrent use.
+// Node is one node at the time of [New]. A file is read when it is first needed, and its content is kept, so that all checks see
+// the same content. A Node is safe for concurrent use.
 type Node struct {
 	Snapshot *device.Snapshot
 	// Tenancies are the functions that claims have, by address.
@@ -32,23 +32,23 @@ type Node struct {
 
 	fs    *sysfs.FS
 	offer offer
-	// records are those of claims, by UID.
+	// records are the records of claims, sorted by UID.
 	records []*journal.Record
-	// journal are all records, as they were read first.
+	// journal are all records, as New read them.
 	journal []*journal.Record
-	// bound are the functions that the plugin keeps bound.
+	// bound are the functions that the plugin keeps bound without a claim.
 	bound map[pci.Address]bool
 	// noLedger is set by [Node.WithoutLedger].
 	noLedger string
-	// These are read once, at their first use: behind has the functions by their VFIO nodes, and nodeNumbers the nodes
-	// by their numbers.
+	// The following functions read once, at their first use. behind returns the functions by their VFIO nodes, and nodeNumbers the
+	// nodes by their device numbers.
 	processes   func() processes
 	behind      func() map[string][]pci.Address
 	nodeNumbers func() map[string]string
 	links       func() (*Links, Fact)
 	nextBoot    func() []kernelargs.Line
 
-	mu        sync.Mutex // guards those below
+	mu        sync.Mutex // guards the maps below
 	files     map[string]Fact
 	tails     map[string]Fact
 	lists     map[string]Fact
@@ -56,12 +56,12 @@ type Node struct {
 
 	memo    sync.Map // of [Memo]
 	stats   sync.Map // path to Stat
-	real    sync.Map // path to what a link says, or ""
+	real    sync.Map // path to the target of its link, or "" if it is no link
 	decoded sync.Map // name and text of a journal's file to its record
 }
 
-// New returns the node that the snapshot was taken of, with the tenancies that its files record. The caller owns
-// the file system and keeps it open while it uses the node.
+// New returns the node of the snapshot, with the tenancies that its journal records. The caller owns the file system, and must keep
+// it open while it uses the node.
 func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n := &Node{
 		Snapshot: s, fs: fsys,
@@ -77,7 +77,7 @@ func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	return n
 }
 
-// Judgment returns what package isolation says of a function of the snapshot. Each function is judged once.
+// Judgment returns the judgment of package isolation on a function of the snapshot. Each function is judged once.
 func (n *Node) Judgment(f *device.Function) isolation.Judgment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,8 +89,7 @@ func (n *Node) Judgment(f *device.Function) isolation.Judgment {
 	return j
 }
 
-// maxFile is how much of a file is read: /proc/kallsyms and the like have no end
-// that a check should wait for.
+// maxFile is the largest number of bytes that are read of a file. Files such as /proc/kallsyms are too long to read completely.
 const maxFile = 4 << 20
 
 // Read returns a file of the node: "sys/module/vfio/parameters/...". A leading
@@ -103,7 +102,7 @@ func (n *Node) Read(name string) Fact {
 	})
 }
 
-// ReadTail returns the end of a file, of which [Node.Read] has the beginning: that of a log.
+// ReadTail returns the end of a file, such as a log. [Node.Read] returns the beginning.
 func (n *Node) ReadTail(name string) Fact {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	return n.once(n.tails, name, func() Fact {
@@ -112,8 +111,7 @@ func (n *Node) ReadTail(name string) Fact {
 	})
 }
 
-// List returns the names in a directory, sorted as strings, and the fact that
-// says so.
+// List returns the names in a directory, sorted as strings, and the fact with these names.
 func (n *Node) List(name string) ([]string, Fact) {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	f := n.once(n.lists, name, func() Fact {
@@ -156,7 +154,7 @@ func (n *Node) once(cache map[string]Fact, name string, read func() Fact) Fact {
 	if ok {
 		return f
 	}
-	// Without the lock, because a read of sysfs may wait for a device.
+	// The lock is not held here, because a read of sysfs may wait for a device.
 	f = read()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,7 +170,7 @@ func fact(name, value, how string, err error) Fact {
 	switch {
 	case err == nil:
 		return f
-	// ENOTDIR: what should be a directory of the path is a file, so nothing is at the path.
+	// ENOTDIR: an element of the path that should be a directory is a file, so the path does not exist.
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		f.Status = Absent
 	case errors.Is(err, fs.ErrPermission):
@@ -184,8 +182,8 @@ func fact(name, value, how string, err error) Fact {
 	return f
 }
 
-// Functions returns the functions of the given types, by address; without types the assignable ones: GPUs and their VFs,
-// PFs, VFs, NVMe drives and accelerators.
+// Functions returns the functions of the given types, by address. Without types, it returns the assignable functions: GPUs and
+// their VFs, PFs, VFs, NVMe drives and accelerators.
 func (n *Node) Functions(types ...device.Type) []*device.Function {
 	if len(types) == 0 {
 		types = []device.Type{device.GPU, device.PFType, device.VFType, device.GPUVF, device.NVMe, device.Accelerator}
@@ -199,8 +197,8 @@ func (n *Node) Functions(types ...device.Type) []*device.Function {
 	return found
 }
 
-// Memo returns the value of the key, which make is called for once: the result of a reader outside of this package from
-// many files. Keys have a type of the reader's package.
+// Memo returns the value of a key. It calls make for the first call with the key only. Readers of many files keep their results
+// with it. The type of a key belongs to the reader's package, so that keys of different readers differ.
 func Memo[T any](n *Node, key any, make func() T) T {
 	once, _ := n.memo.LoadOrStore(key, sync.OnceValue(func() any { return make() }))
 	return once.(func() any)().(T)
@@ -209,7 +207,7 @@ func Memo[T any](n *Node, key any, make func() T) T {
 // Status is how a read ended.
 type Status int
 
-// Statuses. Denied is for want of privilege; Broken is any other error.
+// Statuses. Denied is a lack of privilege. Broken is any other error.
 const (
 	Present Status = iota
 	Absent
@@ -219,30 +217,29 @@ const (
 
 // Fact is the result of one read of the node.
 type Fact struct {
-	// Path is as on the node, with its leading slash.
+	// Path is the path on the node, with its leading slash.
 	Path string
-	// Value is the content without the space around it, and for a list the names
-	// with spaces between them.
+	// Value is the content without leading and trailing white space. For a directory, it is the names, one a line.
 	Value  string
 	Status Status
-	// How is that of [rule.Evidence].
+	// How is the field How of [rule.Evidence].
 	How string
-	// Err says what went wrong where Status is Denied or Broken.
+	// Err says what went wrong if Status is Denied or Broken.
 	Err string
 	// Needs is the privilege that the read needs, if any.
 	Needs string
 }
 
-// OK reports whether the value is there.
+// OK reports whether the read succeeded, so that Value is valid.
 func (f Fact) OK() bool { return f.Status == Present }
 
-// BrokenBy returns the fact of a file whose content does not help, because of err.
+// BrokenBy returns the fact as Broken, for a file whose content is unusable because of err.
 func (f Fact) BrokenBy(err error) Fact {
 	f.Status, f.Err = Broken, err.Error()
 	return f
 }
 
-// Known reports whether the node answered, with a value or with its absence.
+// Known reports whether the fact is certain: the value was read, or it does not exist.
 func (f Fact) Known() bool { return f.Status == Present || f.Status == Absent }
 
 // Is reports whether the value is one of the words.
@@ -255,7 +252,7 @@ func (f Fact) Is(words ...string) bool {
 	return false
 }
 
-// On reports whether a boolean parameter is set, as kernels print them.
+// On reports whether the value is a boolean parameter, as the kernel prints it, that is set.
 func (f Fact) On() bool {
 	on, _ := kernelargs.Bool(f.Value)
 	return f.OK() && f.Value != "" && on
@@ -267,7 +264,7 @@ func (f Fact) Words() []string { return strings.Fields(f.Value) }
 // NotThere is the error of evidence whose status is Absent.
 const NotThere = "not there"
 
-// maxEvidence is how much of a value goes into evidence.
+// maxEvidence is the longest value in evidence, in bytes.
 const maxEvidence = 512
 
 // Evidence returns the fact as evidence.
