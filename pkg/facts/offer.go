@@ -19,36 +19,35 @@ import (
 const (
 	// publishedFile has the list of devices that the plugin publishes: see [Published].
 	publishedFile = runDir + "/" + PublishedFile
-	// NodeConfigFile is the node's own configuration of the plugin. Where the chart's ConfigMap takes its place, no file of
-	// the node has it.
+	// NodeConfigFile is the node's own configuration of the plugin. If the chart's ConfigMap replaces it, no file of the node has the
+	// configuration.
 	NodeConfigFile = "etc/kata-vfio/node.yaml"
 )
 
-// Published is what the plugin writes to /run/kata-vfio/published.json whenever it publishes: the functions that
-// can be allocated, and the inputs of its judgment that no other file of the node has.
+// Published is what the plugin writes to /run/kata-vfio/published.json whenever it publishes: the functions that can be allocated,
+// and those inputs of the plugin's decision that no other file of the node has.
 type Published struct {
 	BootID  string        `json:"bootID"`
 	Devices []pci.Address `json:"devices"`
 	// NodeName is the node's name in the cluster.
 	NodeName string `json:"nodeName,omitempty"`
-	// Config is the node config that the plugin uses: one from a ConfigMap is in no file of the node.
+	// Config is the node config that the plugin uses. If it comes from a ConfigMap, no other file of the node has it.
 	Config *v1alpha1.NodeConfig `json:"config,omitempty"`
 	// Sanitizers are the sanitizing stages that the plugin knows.
 	Sanitizers *v1alpha1.Sanitizers `json:"sanitizers,omitempty"`
 	// Failing holds the ids of the audit's checks that taint a function, the worst first.
 	Failing map[pci.Address][]string `json:"failing,omitempty"`
-	// Attempted holds the functions that are tainted since Prepare failed for them more
-	// than once.
+	// Attempted holds the functions that are tainted because Prepare failed for them more than once.
 	Attempted map[pci.Address]rule.Code `json:"attempted,omitempty"`
 	// NotReady is why the plugin refuses all new claims, so that all devices are tainted; nil if it does not.
 	NotReady *plan.NotReady `json:"notReady,omitempty"`
-	// HotPlug says that the plugin expects running VMs to get devices.
+	// HotPlug is set if the plugin expects that devices are plugged into running VMs.
 	HotPlug bool `json:"hotPlug,omitempty"`
-	// HotPlugWindow is [plan.Node]'s, by which functions with large BARs are tainted.
+	// HotPlugWindow is the HotPlugWindow of [plan.Node], which decides whether functions with large BARs are tainted.
 	HotPlugWindow uint64 `json:"hotPlugWindow,omitempty"`
 }
 
-// offer is which functions tenants can get, and which config decides it.
+// offer says which functions tenants can get, and which config decides that.
 type offer struct {
 	basis  finding.Basis
 	config *v1alpha1.NodeConfig // nil for the default one
@@ -56,10 +55,10 @@ type offer struct {
 	configFile string
 	note       Fact      // the plugin's file
 	said       Published // what it says; empty if no plugin said anything
-	// spoke says that a plugin has published since the node's start.
+	// spoke is set if a plugin has published since the node's start.
 	spoke bool
-	// named are the functions that the plugin publishes. published are these, and the functions that a claim or a VFIO
-	// driver has.
+	// named are the functions that the plugin publishes. published are the named functions, and the functions that a claim has or that
+	// are bound to a VFIO driver.
 	named, published map[pci.Address]bool
 	// selected are the functions that the node config selects, if no plugin has published anything.
 	selected map[pci.Address]bool
@@ -68,8 +67,8 @@ type offer struct {
 // IsOffered reports whether the plugin publishes the function as allocatable, and the fact of that.
 func (n *Node) IsOffered(a pci.Address) (bool, Fact) { return n.offer.named[a], n.Read(publishedFile) }
 
-// IsPublished reports whether the function can be allocated now: the plugin says
-// so, or a VFIO driver has it, or a claim.
+// IsPublished reports whether a tenant may have or get the function now: the plugin publishes it, it is bound to a VFIO driver, or
+// a claim has it.
 func (n *Node) IsPublished(a pci.Address) bool { return n.offer.published[a] }
 
 // IsAvailable reports whether tenants can get the function: it is published, or
@@ -78,14 +77,14 @@ func (n *Node) IsAvailable(a pci.Address) bool {
 	return n.offer.published[a] || n.offer.selected[a]
 }
 
-// PluginSpoke reports whether a plugin has said since the node's start what it publishes, and so which checks fail.
+// PluginSpoke reports whether a plugin has published since the node's start. If so, its file also says which checks fail.
 func (n *Node) PluginSpoke() bool { return n.offer.spoke }
 
 // Basis says which sources decide which functions tenants can get.
 func (n *Node) Basis() finding.Basis { return n.offer.basis }
 
-// SetPublished says, in the plugin's own process, which functions can be allocated: it
-// judges them before it publishes them. Call it before the node is asked.
+// SetPublished sets the functions that can be allocated. The plugin calls it in its own process, because it judges functions before
+// it publishes them. Call it before any question about the node.
 func (n *Node) SetPublished(addrs []pci.Address) {
 	n.offer.publish(addrs)
 	n.offer.selected = nil
@@ -98,12 +97,12 @@ func (o *offer) publish(addrs []pci.Address) {
 	o.basis.By, o.basis.Functions = finding.ByPlugin, len(o.named)
 }
 
-// readOffer reads what the plugin publishes. Where no plugin has said so since
-// the node's start, the functions count that it would publish by the node's config.
+// readOffer reads what the plugin publishes. If no plugin has published since the node's start, it selects the functions that a
+// plugin would publish by the node's config.
 func (n *Node) readOffer() {
 	n.offer = offer{named: map[pci.Address]bool{}, published: map[pci.Address]bool{}}
 	for _, f := range n.Functions() {
-		// Somebody may have these open already, whatever the plugin publishes.
+		// A process may have these functions open already, whatever the plugin publishes.
 		if len(n.TenanciesAt(f.Address)) > 0 || isVFIO(f) {
 			n.offer.published[f.Address] = true
 		}
@@ -123,8 +122,8 @@ func (n *Node) readOffer() {
 	n.offer.basis.Functions = len(ours)
 }
 
-// readPublished decodes what the plugin says, and reports whether it can be and is of this boot. Where the
-// plugin doesn't say by which config, the node's file counts.
+// readPublished decodes the plugin's file, and reports whether the file is valid and from this boot. If the file has no valid
+// config, the node's file of the config is read.
 func (n *Node) readPublished() bool {
 	f := &n.offer.note
 	var said struct {
@@ -147,8 +146,7 @@ func (n *Node) readPublished() bool {
 	return true
 }
 
-// readConfig reads the node's config. Where it can't be read the default one counts, and
-// the basis says why.
+// readConfig reads the node's config. If it can't be read, the default config applies, and the basis says why.
 func (n *Node) readConfig() {
 	switch file := n.Read(NodeConfigFile); {
 	case file.OK():
@@ -171,11 +169,10 @@ func (n *Node) useConfig(path string, text []byte) bool {
 	return true
 }
 
-// Planned returns the node as the plugin plans with it and publishes it: by its config,
-// the journal's records and marks, and what the plugin says that no other file does. The
-// failed checks are those that the plugin says; package audit/check adds them where no plugin has
-// spoken. What could not be read does not count: unread says what that is and what it hides,
-// one sentence each.
+// Planned returns the node as the plugin uses it to plan and publish. It is made from the node's config, the journal's records and
+// marks, and the facts that only the plugin's file has. The failing checks are those in the plugin's file; package audit/check adds
+// them if no plugin has published. Sources that could not be read are left out: unread says which they are and what is unknown
+// without them, one sentence each.
 func (n *Node) Planned() (node plan.Node, unread []string) {
 	cfg := n.offer.config
 	node = plan.Node{
@@ -207,8 +204,8 @@ func (n *Node) Planned() (node plan.Node, unread []string) {
 	return node, n.unread(err)
 }
 
-// sanitizers returns the sanitizing stages that the plugin says it knows, or those of the node's file; nil if there are none,
-// or if they can't be read: functions whose rule names a profile are then refused, as the plugin would refuse them.
+// sanitizers returns the sanitizing stages in the plugin's file, or else those in the node's file. It returns nil if there are none
+// or if they can't be read. Functions whose rule names a profile are then refused, as the plugin would refuse them.
 func (n *Node) sanitizers() *v1alpha1.Sanitizers {
 	if n.offer.said.Sanitizers != nil {
 		return n.offer.said.Sanitizers
@@ -224,8 +221,7 @@ func (n *Node) sanitizers() *v1alpha1.Sanitizers {
 	return stages
 }
 
-// unread says which sources of the judgment could not be read; marks is the error of
-// reading the journal's marks.
+// unread says which sources of [Node.Planned] could not be read. marks is the error of reading the journal's marks.
 func (n *Node) unread(marks error) []string {
 	var all []string
 	if p := n.offer.basis.Problem; p != "" {

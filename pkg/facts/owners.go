@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Owners returns the tenants that have any of the functions, as Tenants does, except that the namespaces of one tenant are one
-// name: by the IDs that claims have on a node with exclusive domains (`tenancy.label` of the chart).
+// Owners returns the tenants that have any of the functions, like [Node.Tenants], but joins the namespaces of one tenant into one
+// name. It knows the tenants by the IDs that claims have on a node with exclusive domains (`tenancy.label` of the chart).
 func (n *Node) Owners(addrs ...pci.Address) []string {
 	type key struct{}
 	ids := Memo(n, key{}, func() *tenantIDs { return identify(n.Tenancies) })
@@ -24,10 +24,10 @@ func (n *Node) Owners(addrs ...pci.Address) []string {
 	return slices.Compact(owners)
 }
 
-// set is of words.
+// set is a set of words.
 type set map[string]bool
 
-// tenantIDs are the IDs that the journal has of namespaces, and the other way round.
+// tenantIDs are the tenant IDs of each namespace, and the namespaces of each tenant ID, by the journal.
 type tenantIDs struct{ ofNamespace, namespaces map[string]set }
 
 func identify(all []Tenancy) *tenantIDs {
@@ -48,7 +48,7 @@ func identify(all []Tenancy) *tenantIDs {
 }
 
 // owner names the tenant of a tenancy. A namespace that was deleted and created again is another tenant, with an ID of its own. A
-// record without an ID is the namespace's, whose tenant is known if all its other records have the same ID.
+// record without an ID belongs to its namespace. The tenant of that namespace is known if all its other records have the same ID.
 func (ids *tenantIDs) owner(t *Tenancy) string {
 	namespace, id := t.Tenant(), t.Record.Plan.Claim.Tenant
 	known := slices.Sorted(maps.Keys(ids.ofNamespace[namespace]))

@@ -21,11 +21,11 @@ const (
 const (
 	containerdState  = "/run/containerd"
 	containerdSocket = containerdState + "/containerd.sock"
-	// rancherState is that of K3s and RKE2.
+	// rancherState is the directory of containerd's state in K3s and RKE2.
 	rancherState = "/run/k3s/containerd"
 )
 
-// Tree is where files and directories are read from. Paths are as on the node.
+// Tree reads files and directories. Paths are as on the node.
 type Tree interface {
 	FileReader
 	dirReader
@@ -45,7 +45,7 @@ type ContainerdPlace struct {
 
 // FindContainerd returns the place of the containerd that serves the kubelet after the next start: that of the node's Kubernetes
 // distribution, of containerd's service, or containerd's default. Other files, such as those of a Docker package beside a
-// distribution, don't count. The drop-ins of the service in without are ignored.
+// distribution, don't count. FindContainerd ignores the service's drop-ins that without lists.
 func FindContainerd(node Tree, without ...string) ContainerdPlace {
 	if d := FindDistribution(node); d != nil {
 		return ContainerdPlace{Main: d.Config, Program: d.Program, Distribution: d}
@@ -58,7 +58,7 @@ func FindContainerd(node Tree, without ...string) ContainerdPlace {
 	at.Unit = u
 	args := u.Args()
 	if i := slices.IndexFunc(args, func(arg string) bool { return path.IsAbs(arg) && path.Base(arg) == "containerd" }); i >= 0 {
-		at.Program = args[i] // env may start it
+		at.Program = args[i] // not always the first word: the service may start containerd by env
 	}
 	if name, ok := Option(args, "--config", "-c"); ok && path.IsAbs(name) {
 		at.Main = path.Clean(name)
@@ -69,24 +69,23 @@ func FindContainerd(node Tree, without ...string) ContainerdPlace {
 // Distribution is a Kubernetes distribution that starts containerd with a configuration of its own.
 type Distribution struct {
 	Name string
-	// Config is the file that its containerd is started with, and Program its containerd.
+	// Config is the configuration file of its containerd, and Program is the path of that containerd.
 	Config, Program string
-	// State is where its containerd keeps its state, and Socket where it serves.
+	// State is the directory of its containerd's state, and Socket is the socket on which it serves.
 	State, Socket string
 	// Units are its services that may start containerd.
 	Units []string
-	// Alone: the service runs only containerd. Other services also restart the kubelet.
+	// Alone is set if the service runs only containerd. A restart of any other distribution's service restarts the kubelet, too.
 	Alone bool
-	// DropIns is the directory that Config imports in releases from Since on. Merges: the distribution itself puts the
+	// DropIns is the directory that Config imports in releases from Since on. Merges is set if the distribution itself merges the
 	// drop-ins into other files that Config imports, so that Config does not name the directory.
 	DropIns, Since string
 	Merges         bool
-	// Templates are the files from which it writes Config at each start, the first of them that exists. Without any it
-	// has a template of its own.
+	// Templates are the files from which it writes Config at each start: it uses the first that exists, or else its built-in template.
 	Templates []string
-	// marker is the first line of a Config that it writes; empty if it always writes it.
+	// marker is the first line of a Config that the distribution writes at each start; empty if it always writes Config.
 	marker string
-	// merged is what it makes of the drop-ins.
+	// merged is the file into which it merges the drop-ins.
 	merged string
 }
 
@@ -98,7 +97,7 @@ const (
 	nameMicroK8s = "MicroK8s"
 )
 
-// Directories of k0s, unless its service has flags for others, and of MicroK8s' snap.
+// Default directories of k0s, which flags of its service can change, and the directories of MicroK8s' snap.
 const (
 	k0sDataDir     = "/var/lib/k0s"
 	k0sRunDir      = "/run/k0s"
@@ -161,9 +160,9 @@ func microK8s() Distribution {
 	}
 }
 
-// ContainerdStates returns where containerd keeps its state on the node: by default, in K3s and RKE2, and in the
-// distributions whose configuration is on the node. Earlier copies of nodes don't say whether the directories of others
-// exist, and would be unclear about all containers.
+// ContainerdStates returns where containerd keeps its state on the node: by default, in K3s and RKE2, and in the distributions
+// whose configuration is on the node. Other directories are not searched: copies of nodes from earlier versions don't say whether
+// these exist, so all containers would count as unknown.
 func ContainerdStates(node Tree) []string {
 	all := []string{containerdState, rancherState}
 	for _, d := range Distributions(node) {
@@ -175,8 +174,7 @@ func ContainerdStates(node Tree) []string {
 	return all
 }
 
-// ContainerdSockets returns where the containerds that a node may have serve, unless their configuration names another
-// socket, each once.
+// ContainerdSockets returns the default sockets of all containerds that a node may have, each once. A configuration may name other sockets.
 func ContainerdSockets(node Tree) []string {
 	all := []string{containerdSocket}
 	for _, d := range Distributions(node) {
@@ -203,8 +201,8 @@ func (d *Distribution) service(node Tree) *Unit {
 	return &Unit{}
 }
 
-// FindDistribution returns the distribution that starts the node's containerd, or nil. Its configuration shows it, or on a
-// node on which it was installed and not started yet, its service.
+// FindDistribution returns the distribution that starts the node's containerd, or nil. It finds a distribution by its configuration
+// or, if the distribution was installed and has not started yet, by its service.
 func FindDistribution(node Tree) *Distribution {
 	all := Distributions(node)
 	i := slices.IndexFunc(all, func(d Distribution) bool { return node.Read(d.Config).Status != Absent })
@@ -226,8 +224,8 @@ func (d *Distribution) Writes(files FileReader) bool {
 	return d.marker == "" || file.Status == Absent || first == d.marker
 }
 
-// Template returns the template that the distribution writes its configuration from, with its content; false if it uses
-// its own.
+// Template returns the template that the distribution writes its configuration from, with its content; ok is false if it uses its
+// built-in template.
 func (d *Distribution) Template(files FileReader) (Fact, bool) {
 	for _, name := range d.Templates {
 		if file := files.Read(name); file.Status != Absent {
@@ -237,7 +235,7 @@ func (d *Distribution) Template(files FileReader) (Fact, bool) {
 	return Fact{}, false
 }
 
-// What a template has: the distribution's own one, and a list of imports.
+// Patterns of lines in a template: the inclusion of the distribution's built-in template, a list of imports, and a version.
 var (
 	baseTemplate   = regexp.MustCompile(`\{\{-?\s*template\s+"base"\s`)
 	importsSetting = regexp.MustCompile(`(?m)^\s*imports\s*=`)
@@ -253,11 +251,11 @@ func StatedVersion(text string) string {
 	return ""
 }
 
-// HasBase reports whether a template includes the distribution's own one.
+// HasBase reports whether a template includes the distribution's built-in template.
 func HasBase(template Fact) bool { return baseTemplate.MatchString(template.Value) }
 
-// ImportsTwice reports whether a template has imports and includes the distribution's own one, which has the key too in
-// releases from [Distribution.Since] on (k3s#13680): containerd does not start with two.
+// ImportsTwice reports whether a template has the key imports and includes the distribution's built-in template, which also has
+// this key in releases from [Distribution.Since] on (k3s#13680). containerd does not start with two such keys.
 func ImportsTwice(template Fact) bool {
 	return HasBase(template) && importsSetting.MatchString(template.Value)
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// DMAR returns what the firmware's DMAR table says, and the fact that it was read:
-// its value is the flags, never the table.
+// DMAR returns the flags of the firmware's DMAR table, and the fact of the read, whose value has the flags, never the table.
 func (n *Node) DMAR() (DMAR, Fact) {
 	text, file := n.acpiTable("DMAR")
 	if !file.OK() {
@@ -26,8 +25,7 @@ func (n *Node) DMAR() (DMAR, Fact) {
 	return table, file
 }
 
-// IVRSRemaps reports whether the firmware's IVRS table says that AMD's IOMMU
-// confined DMA before the boot, with the fact that it was read.
+// IVRSRemaps reports whether the firmware's IVRS table says that AMD's IOMMU confined DMA before the boot, and the fact of the read.
 func (n *Node) IVRSRemaps() (bool, Fact) {
 	text, file := n.acpiTable("IVRS")
 	if !file.OK() {
@@ -42,7 +40,7 @@ func (n *Node) IVRSRemaps() (bool, Fact) {
 	return table.Remapped, file
 }
 
-// acpiTable returns a table, and the fact without it.
+// acpiTable returns the content of an ACPI table, and the fact of the read without that content.
 func (n *Node) acpiTable(name string) (string, Fact) {
 	file := n.Read(path.Join("sys/firmware/acpi/tables", name))
 	table := file.Value
@@ -56,14 +54,14 @@ type VTdUnit struct {
 	Name string
 	// Extended is its extended capability register.
 	Extended Fact
-	// RemapsInterrupts is bit 3 of it, DeviceTLB bit 2 (ecap_ir_support and
-	// ecap_dev_iotlb_support in drivers/iommu/intel/iommu.h).
+	// RemapsInterrupts is bit 3 of Extended, and DeviceTLB is bit 2 (ecap_ir_support and ecap_dev_iotlb_support in
+	// drivers/iommu/intel/iommu.h).
 	RemapsInterrupts, DeviceTLB bool
 	// Functions are the functions behind it.
 	Functions []pci.Address
 }
 
-// VTdUnits returns the units by name, none on other makes.
+// VTdUnits returns Intel's IOMMUs by name. There are none on machines of other vendors.
 func (n *Node) VTdUnits() []VTdUnit {
 	const class = "sys/class/iommu"
 	var units []VTdUnit
@@ -99,8 +97,8 @@ type Processor struct {
 	Microcode []string
 }
 
-// Processors returns the kinds of CPUs of the node, by name, with the fact that
-// says so: none on architectures that know no microcode.
+// Processors returns the kinds of CPUs of the node, by name, and the fact of the read. There are none on architectures without
+// microcode revisions.
 func (n *Node) Processors() ([]Processor, Fact) {
 	f := n.Read("proc/cpuinfo")
 	kinds := parseProcessors(f.Value)

@@ -20,54 +20,51 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// OpenHandle is one process that has functions by VFIO.
+// OpenHandle is one file by which a process has functions open through VFIO.
 type OpenHandle struct {
-	// Process is shared.
+	// Process is the process. Several handles share the value.
 	Process *vfio.Usage
 	// Node is the open file: "/dev/vfio/15", or "a VFIO device" if the kernel names its function.
 	Node string
-	// Devices are the functions that it reaches through it: all functions of a group that VFIO has, by address. There
-	// are none for a device that the kernel does not name, or a deleted node.
+	// Devices are the functions that the process reaches through the file, by address: for a group, all its functions on VFIO. There
+	// are none if the kernel does not name the device, or if the node was deleted.
 	Devices []pci.Address
-	// Claims are the claims that have any of Devices, including those that came or ended while processes were read.
+	// Claims are the claims that have any of Devices, including claims that began or ended while the processes were read.
 	Claims []*journal.Record
 }
 
-// What reads take: all of configuration space (drivers/pci/pci-sysfs.c gives others
-// 64 bytes of it), and what other users' processes have open or mapped
-// (fs/proc/base.c, by ptrace_may_access).
+// Privileges that reads need: OfConfigSpace for all of configuration space (without it, drivers/pci/pci-sysfs.c returns only 64
+// bytes), and OfProcesses for the files that other users' processes have open or mapped (fs/proc/base.c, by ptrace_may_access).
 const (
 	OfConfigSpace = "CAP_SYS_ADMIN"
 	OfProcesses   = "CAP_SYS_PTRACE"
-	// ofAllProcesses is what it takes that they are there to be looked at.
+	// ofAllProcesses is what a pod needs so that /proc shows all processes of the node.
 	ofAllProcesses = "hostPID"
 )
 
-// Fact returns the holding as evidence.
+// Fact returns the open handle as evidence.
 func (h *OpenHandle) Fact() Fact {
 	return Fact{Path: "/" + sysfs.Process(h.Process.PID, "fd"), Value: h.Node, How: "process", Needs: OfProcesses}
 }
 
-// processes is what one look at them gave.
+// processes is the result of reading all processes once.
 type processes struct {
 	users    []vfio.Usage
 	holdings []OpenHandle
 	seen     Fact
 }
 
-// processTime is how long processes are looked at.
+// processTime limits the time for reading all processes.
 const processTime = 30 * time.Second
 
-// Users returns the processes that hold something of VFIO's or have registers of
-// functions mapped, by PID. The fact says whether all processes were seen: where it
-// is not OK there may be more.
+// Users returns the processes that have a file of VFIO open or registers of functions mapped, by PID. If the fact is not OK, not
+// all processes were seen, so there may be more users.
 func (n *Node) Users() ([]vfio.Usage, Fact) {
 	p := n.processes()
 	return p.users, p.seen
 }
 
-// Holdings returns what processes hold by VFIO, by PID and node, with the fact of
-// [Node.Users].
+// Holdings returns all open handles of VFIO, by PID and node, with the fact of [Node.Users].
 func (n *Node) Holdings() ([]OpenHandle, Fact) {
 	p := n.processes()
 	return p.holdings, p.seen
@@ -92,7 +89,7 @@ func (n *Node) readProcesses() processes {
 	p.seen.Needs = OfProcesses
 	if errors.Is(err, vfio.ErrCannotSee) {
 		p.seen.Status, p.seen.Err = Denied, err.Error()
-		// Nothing was refused: the processes that are missing are outside of the reader's PID namespace.
+		// No read was refused: the missing processes are outside the reader's PID namespace.
 		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
 			p.seen.Needs = ofAllProcesses
 		}
@@ -104,8 +101,8 @@ func (n *Node) readProcesses() processes {
 	if len(p.holdings) == 0 {
 		return p
 	}
-	// A claim may be newer than the read journal. A claim that ended since then had its functions when the processes
-	// were read, or shortly before.
+	// A claim may have begun after the journal was read, so the journal is read again. A claim that ended since the first read had its
+	// functions when the processes were read, or shortly before.
 	now, _ := n.JournalNow()
 	for i := range p.holdings {
 		p.holdings[i].Claims = n.claims(p.holdings[i].Devices, tenancies(now))
@@ -113,7 +110,7 @@ func (n *Node) readProcesses() processes {
 	return p
 }
 
-// functionsByNode returns the functions that VFIO has by their device nodes.
+// functionsByNode returns the functions on VFIO, by their device nodes.
 func (n *Node) functionsByNode() map[string][]pci.Address {
 	nodes := map[string][]pci.Address{}
 	for i := range n.Snapshot.Functions {
@@ -132,7 +129,7 @@ func (n *Node) functionsByNode() map[string][]pci.Address {
 func vfioNodes(f *device.Function) []string {
 	var nodes []string
 	if f.Group != nil {
-		// The group has one of the two, by whether an IOMMU is behind it (vfio_noiommu_group_alloc in drivers/vfio/group.c).
+		// The group has one of the two nodes, depending on whether it has an IOMMU (vfio_noiommu_group_alloc in drivers/vfio/group.c).
 		nodes = append(nodes, vfio.GroupNode(*f.Group), vfio.NoIOMMUNode(*f.Group))
 	}
 	if f.Children.VFIO != "" {
@@ -144,7 +141,7 @@ func vfioNodes(f *device.Function) []string {
 // Behind returns the functions behind a VFIO node, by address; none if VFIO has no function of the node.
 func (n *Node) Behind(node string) []pci.Address { return n.behind()[node] }
 
-// newHoldings returns the holdings of one process.
+// newHoldings returns the open handles of one process.
 func newHoldings(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
 	var all []OpenHandle
 	for _, node := range u.Nodes {
@@ -153,20 +150,21 @@ func newHoldings(u *vfio.Usage, nodes map[string][]pci.Address) []OpenHandle {
 	held := func(a pci.Address) bool {
 		return slices.ContainsFunc(all, func(h OpenHandle) bool { return slices.Contains(h.Devices, a) })
 	}
-	// A process can have a device without a node: another one opened it, and passed the descriptor over a socket.
+	// A process can have a device open although it has not opened its node: another process opened the device and passed the
+	// descriptor over a socket.
 	for _, a := range u.Devices {
 		if !held(a) {
 			all = append(all, OpenHandle{Process: u, Node: "the VFIO device of " + a.String(), Devices: []pci.Address{a}})
 		}
 	}
-	if len(all) == 0 && u.Unnamed > 0 { // devices that came without their group's node, of which an old kernel does not say which
+	if len(all) == 0 && u.Unnamed > 0 { // devices whose group's node is not open here; an old kernel does not name them
 		all = append(all, OpenHandle{Process: u, Node: "a VFIO device"})
 	}
 	return all
 }
 
-// claims returns the claims that have any of the functions, by the journal as it
-// was read first or now, each once; as it is now where both know it.
+// claims returns the claims that have any of the functions, each once, by the journal as New read it and by the tenancies now. If
+// both have a claim, the record is that of now.
 func (n *Node) claims(devices []pci.Address, now []Tenancy) []*journal.Record {
 	var claims []*journal.Record
 	for _, a := range devices {
@@ -182,16 +180,16 @@ func (n *Node) claims(devices []pci.Address, now []Tenancy) []*journal.Record {
 
 const (
 	cgroups = "sys/fs/cgroup"
-	// maxCgroups is how deep cgroups are looked into: the kubelet's are five.
+	// maxCgroups is the largest depth of cgroups that is searched. The kubelet's cgroups are five levels deep.
 	maxCgroups = 32
-	// noLimit is where limits of memory in cgroup v1 begin to be none: it prints the
-	// largest number of pages that it can count (mm/page_counter.c).
+	// noLimit is the value from which a memory limit in cgroup v1 means no limit: the kernel then prints the largest number of pages
+	// that it can count (mm/page_counter.c).
 	noLimit = 1 << 62
 )
 
-// MemoryBound returns the memory limit of a process, given the text of its proc/<pid>/cgroup: the file of the nearest
-// cgroup that has a limit, in bytes. If no cgroup has a limit, ok is false and seen has the files that were read. The
-// error says why the cgroup is unavailable.
+// MemoryBound returns the memory limit of a process, given the text of its proc/<pid>/cgroup: bound is the file of the nearest
+// cgroup that has a limit, in bytes. If no cgroup has a limit, ok is false and seen has the files that were read. The error says
+// why the cgroup is unavailable.
 func (n *Node) MemoryBound(cgroup string) (bound Fact, ok bool, seen []Fact, err error) {
 	dir, file, err := memoryCgroup(cgroup)
 	if err != nil {
@@ -222,8 +220,8 @@ func (n *Node) MemoryBound(cgroup string) (bound Fact, ok bool, seen []Fact, err
 
 const memoryMax = "memory.max"
 
-// memoryCgroup returns the cgroup that counts the memory, and the name of its
-// limit's file: by cgroups(7) the one of controller memory, else the unified one's.
+// memoryCgroup returns the cgroup that counts the memory, and the name of its limit's file: the cgroup of the controller memory or,
+// if there is none, the unified cgroup (cgroups(7)).
 func memoryCgroup(text string) (dir, file string, err error) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -255,9 +253,8 @@ func isBound(f Fact) bool {
 // capIPCLock is CAP_IPC_LOCK's number (include/uapi/linux/capability.h).
 const capIPCLock = 14
 
-// LocksAtWill returns whether a process may lock, and so pin for DMA, as much memory
-// as it likes: it has CAP_IPC_LOCK, or no limit of locked memory. It is unknown where
-// neither fact is OK.
+// LocksAtWill reports whether a process may lock, and so pin for DMA, any amount of memory: it has CAP_IPC_LOCK, or no limit of
+// locked memory. known is false if one of the two could not be read and the other does not permit it.
 func (n *Node) LocksAtWill(pid int) (free, known bool, seen []Fact) {
 	status := n.Read(sysfs.Process(pid, "status"))
 	limits := n.Read(sysfs.Process(pid, "limits"))
@@ -302,7 +299,7 @@ func (n *Node) Listening(port uint16) ([]string, Fact) {
 	return texts, seen
 }
 
-// Listeners is [Node.Listening] with the loopback addresses.
+// Listeners is like [Node.Listening], but includes loopback addresses.
 func (n *Node) Listeners(port uint16) ([]netip.Addr, Fact) {
 	var open []netip.Addr
 	// The files of process 1: those in /proc/net are of the reader's own network namespace.
@@ -323,8 +320,8 @@ func (n *Node) Listeners(port uint16) ([]netip.Addr, Fact) {
 	return open, all
 }
 
-// parseSocket reads "0100007F:1A0A": words of the address as numbers in the
-// machine's byte order, which is little-endian wherever VFIO serves VMs here.
+// parseSocket reads "0100007F:1A0A": the 32-bit words of the address as numbers in the machine's byte order, and the port. All
+// machines that this project supports are little-endian.
 func parseSocket(text string) (netip.AddrPort, bool) {
 	address, number, ok := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(address)

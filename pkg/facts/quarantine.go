@@ -14,7 +14,7 @@ type PastQuarantine struct {
 	Reason string    `json:"reason"`
 	// Orders are the operators' orders to end it, in order of time.
 	Orders []ClearOrder `json:"orders,omitempty"`
-	// To is when it ended; nil while it has not.
+	// To is when the quarantine ended; nil if it has not ended.
 	To *time.Time `json:"to,omitempty"`
 }
 
@@ -23,12 +23,13 @@ type ClearOrder struct {
 	Time time.Time `json:"time"`
 	// Event is the number of the ledger's event.
 	Event int64 `json:"event"`
-	// By is nil in ledgers whose writer did not know the operator.
+	// By is nil if the writer of the ledger did not know the operator.
 	By     *ledger.Operator `json:"by,omitempty"`
 	Reason string           `json:"reason"`
 	// Unproven is set if the order was to end the quarantine without a proven reset.
 	Unproven bool `json:"unproven,omitempty"`
-	// Failed is why the quarantine did not end, and FailedAt when that was known; nil and empty if it ended, or if the ledger does not say.
+	// Failed is the reason why the quarantine did not end, and FailedAt is the time when the plugin found that. They are empty and nil
+	// if the quarantine ended, or if the ledger does not say.
 	Failed   string     `json:"failed,omitempty"`
 	FailedAt *time.Time `json:"failedAt,omitempty"`
 }
@@ -46,7 +47,8 @@ func (c *ClearOrder) Words() string {
 	return words
 }
 
-// quarantine begins a quarantine. In an open one, it is the failure of the last order to end it.
+// quarantine begins a quarantine. If the tenancy is in quarantine already, the event means that the last order to end the
+// quarantine failed.
 func (t *PastTenancy) quarantine(e *ledger.Event) {
 	t.Quarantined = e.Reason
 	q := t.openQuarantine()
@@ -59,7 +61,8 @@ func (t *PastTenancy) quarantine(e *ledger.Event) {
 	}
 }
 
-// order records an order to end a quarantine. It is not among the tenancy's events: bundles of earlier versions verify without it.
+// order records an order to end a quarantine. The order is not added to the tenancy's Events, so that bundles of earlier versions
+// still verify.
 func (t *PastTenancy) order(e *ledger.Event) {
 	q := t.openQuarantine()
 	if q == nil {

@@ -10,9 +10,9 @@ import (
 
 // Rancher is the configuration of K3s or RKE2: their files, then the flags of their service, which override them.
 type Rancher struct {
-	// Files are those that may set something.
+	// Files are the files that may set a value, whether they exist or not.
 	Files []string
-	// values are the flags by name, with every value that counts.
+	// values has the values of each flag, in order; for a flag with one value, the last applies.
 	values map[string][]string
 }
 
@@ -27,8 +27,8 @@ func (d *Distribution) Rancher(node Tree) *Rancher {
 	if dir := unit.environment[variable+"_DATA_DIR"]; dir != "" {
 		r.values["data-dir"] = []string{dir}
 	}
-	// K3s inserts the file's values before its own arguments (pkg/configfilearg), and reads a variable only for a flag that
-	// is not among them: flags override the file, and the file overrides the environment.
+	// K3s inserts the file's values before its own arguments (pkg/configfilearg), and reads an environment variable only for a flag
+	// that has no value yet. So flags override the file, and the file overrides the environment.
 	for _, name := range r.Files {
 		r.merge(node.Read(name).Value)
 	}
@@ -60,7 +60,7 @@ func (r *Rancher) merge(text string) {
 			r.values[key] = listStrings(value)
 		}
 	}
-	// After the plain keys, because a map has no order, and a key with a plus adds to the plain one's value.
+	// This comes after the plain keys, because a map has no order, and a key with a plus adds to the value of the plain key.
 	for key, value := range file {
 		if name, ok := strings.CutSuffix(key, "+"); ok {
 			r.values[name] = append(r.values[name], listStrings(value)...)
@@ -94,7 +94,7 @@ func (r *Rancher) flags(args []string) {
 		switch {
 		case ok && inOne:
 			r.values[name] = append(r.values[name], value)
-		// Whether a flag is boolean is not known here, so the next flag counts as the value of one. No caller asks for one.
+		// Boolean flags are not known here, so the word after a boolean flag wrongly counts as its value. No caller asks for a boolean flag.
 		case ok && i+1 < len(args):
 			r.values[name] = append(r.values[name], args[i+1])
 		}
@@ -104,7 +104,7 @@ func (r *Rancher) flags(args []string) {
 // List returns every value of a flag that can be repeated.
 func (r *Rancher) List(flag string) []string { return r.values[flag] }
 
-// Dir returns the absolute path that a flag sets, which the last value decides, or the standard one.
+// Dir returns the absolute path in the last value of a flag, or the standard path.
 func (r *Rancher) Dir(flag, standard string) string {
 	values := r.values[flag]
 	if len(values) == 0 || !path.IsAbs(values[len(values)-1]) {

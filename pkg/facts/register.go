@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Command returns the command register of a function. It reads only the six bytes up to it, and does not touch a
-// function that is locked or does not answer.
+// Command returns the command register of a function. It reads only the first six bytes of configuration space, and does not access
+// a function that is locked or does not answer.
 func (n *Node) Command(f *device.Function) (uint16, Fact) {
 	const end = 6
 	name := path.Join(sysfs.FunctionPath(f.Address), "config")
@@ -37,8 +37,8 @@ func (n *Node) Command(f *device.Function) (uint16, Fact) {
 	return command, seen
 }
 
-// FatalErrors returns how many fatal errors the kernel counted for a function
-// since it was found (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats).
+// FatalErrors returns the number of fatal errors that the kernel counted for a function since it discovered the function
+// (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats).
 func (n *Node) FatalErrors(f *device.Function) (uint64, Fact) {
 	file := n.Read(path.Join(sysfs.FunctionPath(f.Address), "aer_dev_fatal"))
 	if !file.OK() {
@@ -51,7 +51,7 @@ func (n *Node) FatalErrors(f *device.Function) (uint64, Fact) {
 	return 0, file
 }
 
-// Permissions returns who may do what with a file of the node, links followed.
+// Permissions returns the permission bits of a file of the node. It follows links.
 func (n *Node) Permissions(name string) (fs.FileMode, Fact) {
 	name = strings.TrimPrefix(path.Clean(name), "/")
 	info, err := n.fs.Stat(name)
@@ -63,9 +63,8 @@ func (n *Node) Permissions(name string) (fs.FileMode, Fact) {
 	return info.Mode().Perm(), seen
 }
 
-// Config returns what is readable of a function's configuration space; the fact's value
-// is the caller's to fill in. A function that is locked or does not answer is not
-// touched.
+// Config returns a function's configuration space, as far as the kernel lets the reader see it. The caller sets the fact's value.
+// Config does not access a function that is locked or does not answer.
 func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 	seen := Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "config"), How: "config"}
 	f, ok := n.Snapshot.Function(a)
@@ -86,7 +85,8 @@ func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 	return registers, seen
 }
 
-// ProductData returns that the vital product data of a function could not be read when the node was scanned.
+// ProductData returns the fact that the vital product data of a function could not be read when the node was scanned. Call it only
+// for such a function.
 func (n *Node) ProductData(f *device.Function) Fact {
 	return Fact{Path: "/" + path.Join(sysfs.FunctionPath(f.Address), "vpd"), How: "read", Status: Denied, Err: f.Manager.Unread, Needs: "root"}
 }
@@ -99,22 +99,21 @@ const (
 	runDir = "run/kata-vfio"
 )
 
-// Baseline is what the plugin writes to /run/kata-vfio/acs.json when it first
-// starts in a boot: what decides over peer-to-peer requests, as firmware and
-// kernel had left it. Nothing but a person or a tool changes it afterwards.
+// Baseline is what the plugin writes to /run/kata-vfio/acs.json when it first starts in a boot: the registers that decide about
+// peer-to-peer requests, as the firmware and the kernel set them. Only a person or a tool changes them afterwards.
 type Baseline struct {
 	BootID string `json:"bootID"`
-	// Functions are all but VFs, which come and go.
+	// Functions are all functions except VFs, which come and go.
 	Functions map[pci.Address]Registers `json:"functions"`
 }
 
-// Registers are one function's part of a [Baseline]. What the function doesn't
-// have, or could not be read, is absent.
+// Registers are one function's part of a [Baseline]. A field is nil if the function does not have the capability, or if it could
+// not be read.
 type Registers struct {
 	// ACS is the control word of Access Control Services.
 	ACS *uint16 `json:"acs,omitempty"`
-	// ATS is whether address translation services were on. The kernel switches them with the function's domain, so
-	// a change is not a drift by itself.
+	// ATS is whether address translation services were on. The kernel switches ATS on and off when it attaches the function to an
+	// IOMMU domain, so a change alone is no fault.
 	ATS *bool `json:"ats,omitempty"`
 }
 
@@ -123,7 +122,7 @@ func NewBaseline(s *device.Snapshot) *Baseline {
 	b := &Baseline{BootID: s.Host.BootID, Functions: map[pci.Address]Registers{}}
 	for i := range s.Functions {
 		f := &s.Functions[i]
-		// VFs come and go during a boot, and the firmware has set nothing of them.
+		// VFs come and go during a boot, and the firmware has not set their registers.
 		if f.VF != nil {
 			continue
 		}
