@@ -41,7 +41,7 @@ func (r *Replay) Apply(e *ledger.Event) {
 	}
 	c := r.Claims[e.Claim.UID]
 	switch {
-	case e.Type == ledger.Prepare && c == nil: // a second Prepare comes from a plugin that began again after a crash
+	case e.Type == ledger.Prepare && c == nil: // a plugin that starts over after a crash writes a second Prepare
 		r.Claims[e.Claim.UID] = begun(e)
 	case e.Type == ledger.Unprepare:
 		delete(r.Claims, e.Claim.UID)

@@ -10,7 +10,7 @@ type RunningContainerd struct {
 	Socket string `json:"socket"`
 	// Version is the release, such as "v2.4.2".
 	Version string `json:"version"`
-	// Plugins are the plugins that it loaded or failed to load.
+	// Plugins are the plugins that containerd loaded or failed to load.
 	Plugins []ContainerdPlugin `json:"plugins"`
 	// CRI is the configuration of its CRI plugin, or nil if there is none.
 	CRI *CRI `json:"cri,omitempty"`
@@ -43,10 +43,10 @@ func (r *RunningContainerd) Has(kind, id string) bool {
 	return false
 }
 
-// HasCRI reports whether it serves the kubelet.
+// HasCRI reports whether the CRI plugin is loaded, so that the kubelet can use containerd.
 func (r *RunningContainerd) HasCRI() bool { return r.Has(criPlugin, "cri") }
 
-// HasNRI reports whether NRI is loaded. NRI that its own section disables is loaded too.
+// HasNRI reports whether NRI is loaded. The plugin is also loaded if its own section disables NRI.
 func (r *RunningContainerd) HasNRI() bool { return r.Has(nriPlugin, "nri") }
 
 // CRI is the configuration of the CRI plugin.

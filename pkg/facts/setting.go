@@ -17,26 +17,22 @@ func isVFIO(f *device.Function) bool { return device.IsVFIO(f.Driver) }
 // Cmdline returns the running kernel's command line.
 func (n *Node) Cmdline() Fact { return n.Read(kernelargs.Running) }
 
-// Arguments returns the values that the command line gives a parameter, in order
-// ("intremap=off" for intremap is "off"; a bare word is ""). As in the kernel "-"
-// and "_" are one in names, and what is behind "--" is init's.
+// Arguments returns the values that the command line gives a parameter, in order ("intremap=off" for intremap is "off"; a bare word
+// is ""). As in the kernel, "-" and "_" are the same in names, and everything after "--" is for init and is ignored.
 func (n *Node) Arguments(name string) []string { return kernelargs.Values(n.Cmdline().Value, name) }
 
-// Setting is a module's parameter as it is now and as the node is configured to
-// have it after the next boot.
+// Setting is a setting of the kernel, such as a module's parameter: its value now, and its configured value for the next boot.
 type Setting struct {
 	Name string
-	// Running is /sys/module/<module>/parameters/<parameter>: absent if the
-	// module is not loaded, or the parameter not readable in any way.
+	// Running is the present value. For a module's parameter, it is /sys/module/<module>/parameters/<parameter>, which is absent if
+	// the module is not loaded, or if the module does not show the parameter.
 	Running Fact
-	// Configured are the places that set it, the last of which counts: lines of
-	// modprobe.d, and the command lines of the boot loader's files. Value is what
-	// they give it.
+	// Configured are the places that set the value for the next boot; the last one applies. They are lines of modprobe.d or sysctl.d,
+	// or command lines in the boot loader's files. The Value of each is the configured value.
 	Configured []Fact
 }
 
-// Next returns what the parameter is configured to be; false if nothing says
-// so and the kernel's default holds.
+// Next returns the configured value for the next boot. It returns false if nothing sets it, so that the kernel's default applies.
 func (s *Setting) Next() (string, bool) {
 	if len(s.Configured) == 0 {
 		return "", false
@@ -53,8 +49,7 @@ func (n *Node) Parameter(module, name string) Setting {
 	}
 	s.Configured = append(s.Configured, optionsIn(n.Read(kernelargs.InitramfsModules), kernelargs.LoadedModules, module, name)...)
 	for _, file := range n.BootFiles() {
-		// modprobe appends the options of the kernel's command line to those of its files (modprobe(8)), and the kernel
-		// takes the last.
+		// modprobe appends the options on the kernel's command line to the options in its files (modprobe(8)), and the kernel uses the last.
 		for _, value := range kernelargs.Values(file.Value, module+"."+name) {
 			s.Configured = append(s.Configured, Fact{Path: file.Path, Value: value, How: "read"})
 		}
@@ -62,8 +57,8 @@ func (n *Node) Parameter(module, name string) Setting {
 	return s
 }
 
-// modprobeFiles returns modprobe's configuration in the order in which it counts. A
-// link may lead anywhere below the root; one to /dev/null only hides others.
+// modprobeFiles returns the files of modprobe's configuration, in the order in which they apply. It follows links within the node's
+// root. A link to /dev/null is left out, because it only hides files of the same name.
 func (n *Node) modprobeFiles() []Fact {
 	var files []Fact
 	for _, name := range kernelargs.ModprobeFiles(func(dir string) []string {
@@ -120,8 +115,8 @@ func (n *Node) InstallLines(module string) []InstallLine {
 	return found
 }
 
-// BootFiles returns the kernel command lines that are configured for later boots: one fact for each line of a file that
-// has a part of one, whose value is the part. What a later line of GRUB's settings replaces is left out. See
+// BootFiles returns the kernel command lines that are configured for later boots. Each fact is one line of a file, and its value is
+// the part of a command line in that line. Lines of GRUB's settings that a later line replaces are left out. See
 // [kernelargs.AllSources] for the files.
 func (n *Node) BootFiles() []Fact {
 	var lines []Fact
@@ -139,7 +134,7 @@ func (n *Node) readNextBoot() []kernelargs.Line {
 // bootFiles are the node's files as package kernelargs reads them.
 type bootFiles struct{ node *Node }
 
-// Text implements [kernelargs.Files]. The numbers of lines count those that [Node.Read] leaves out.
+// Text implements [kernelargs.Files]. It does not use [Node.Read], which removes leading empty lines and so changes the numbers of lines.
 func (f bootFiles) Text(name string) string {
 	data, err := f.node.fs.ReadAtMost(name, maxFile)
 	if err != nil {
@@ -157,7 +152,7 @@ func (f bootFiles) Names(dir string) []string {
 // Argument is one value that a kernel command line gives a parameter.
 type Argument struct {
 	Value string
-	// Line is the command line that has it: that of the running kernel, or one that is configured for later boots.
+	// Line is the command line with the value: that of the running kernel, or one that is configured for later boots.
 	Line Fact
 	// Number is the line's number in a file for later boots.
 	Number int
@@ -189,8 +184,8 @@ func (n *Node) NextArguments(name string) []Argument {
 	return all
 }
 
-// NextBootsWithout returns the files by which a later boot is without an argument, each with its first command line: those
-// that the boot loader reads, or all of [Node.BootFiles] if it reads none that is known. There are none if no file could be read.
+// NextBootsWithout returns the files whose command lines lack an argument, each with its first command line, among the files that
+// the boot loader reads. If none of these files is known, it returns all of [Node.BootFiles] if none of them has the argument.
 func (n *Node) NextBootsWithout(name string) []Fact {
 	files := bootFiles{n}
 	loaded := kernelargs.AllSources(files).Loaded(files)
@@ -218,8 +213,7 @@ func listArguments(line Fact, name string) []Argument {
 	return all
 }
 
-// Sysctl returns a kernel setting, "kernel.dmesg_restrict", as it runs and as
-// sysctl.d(5) has it for later boots.
+// Sysctl returns a kernel setting such as "kernel.dmesg_restrict": its present value, and its values in sysctl.d(5) for later boots.
 func (n *Node) Sysctl(name string) Setting {
 	s := Setting{Name: name, Running: n.Read(path.Join("proc/sys", strings.ReplaceAll(name, ".", "/")))}
 	for _, file := range n.sysctlFiles() {
@@ -235,8 +229,8 @@ func (n *Node) Sysctl(name string) Setting {
 	return s
 }
 
-// sysctlFiles returns the files in the order in which they count: by name, whatever
-// directory they are in, one in /etc in place of one of the same name elsewhere.
+// sysctlFiles returns the files in the order in which they apply: sorted by name, regardless of the directory. Of several files
+// with one name, it returns the one in the first directory of the list below.
 func (n *Node) sysctlFiles() []Fact {
 	var files []Fact
 	for _, dir := range []string{"etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d"} {
@@ -252,8 +246,8 @@ func (n *Node) sysctlFiles() []Fact {
 	return append(files, n.Read("etc/sysctl.conf"))
 }
 
-// BootArgument returns a parameter of the kernel itself ("mitigations") as the running kernel has it and as later
-// ones will. A word without a value has the empty one. Running is absent if the command line does not have it.
+// BootArgument returns a parameter of the kernel itself ("mitigations"): its value for the running kernel, and its values for later
+// boots. A word without a value has the empty value. Running is absent if the command line does not have it.
 func (n *Node) BootArgument(name string) Setting {
 	s := Setting{Name: name, Running: n.Cmdline()}
 	if s.Running.OK() {
@@ -272,7 +266,7 @@ func (n *Node) BootArgument(name string) Setting {
 	return s
 }
 
-// UdevRule is one rule of udev's (udev(7)).
+// UdevRule is one rule of udev (udev(7)).
 type UdevRule struct {
 	// File has the rule's line as its value.
 	File  Fact
@@ -282,8 +276,7 @@ type UdevRule struct {
 // UdevTerm is a condition or an assignment: KERNEL=="vfio", MODE="0666".
 type UdevTerm struct{ Key, Operator, Value string }
 
-// Matches reports whether the rule asks for the key to be as one of the patterns of
-// which the value is a list with "|" between.
+// Matches reports whether the rule has a condition KEY=="PATTERN|PATTERN..." for the key with a pattern for which is returns true.
 func (r *UdevRule) Matches(key string, is func(pattern string) bool) bool {
 	return slices.ContainsFunc(r.Terms, func(t UdevTerm) bool {
 		return t.Key == key && t.Operator == "==" && slices.ContainsFunc(strings.Split(t.Value, "|"), is)
@@ -301,13 +294,12 @@ func (r *UdevRule) Assigned(key string) []string {
 	return values
 }
 
-// UdevDirs are the directories with udev's rules, the one that counts first in front (udev(7)).
+// UdevDirs returns the directories with udev's rules, the one with the highest precedence first (udev(7)).
 func UdevDirs() []string {
 	return []string{"etc/udev/rules.d", "run/udev/rules.d", "usr/local/lib/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"}
 }
 
-// UdevRules returns the rules in force: a file hides those of its name in the
-// directories behind its own.
+// UdevRules returns the rules in force: a file hides files of the same name in later directories.
 func (n *Node) UdevRules() []UdevRule {
 	var rules []UdevRule
 	hidden := map[string]bool{}
@@ -317,7 +309,7 @@ func (n *Node) UdevRules() []UdevRule {
 			if !hidden[name] {
 				rules = append(rules, parseUdev(file)...)
 			}
-			// Also if it is empty or a link to /dev/null: so an administrator switches a packaged file off (udev(7)).
+			// An empty file or a link to /dev/null also hides others: this is how an administrator disables a packaged file (udev(7)).
 			hidden[name] = true
 		}
 	}

@@ -15,16 +15,16 @@ import (
 // Sharing is a time when two tenants had functions of one exclusive domain, by the ledger.
 type Sharing struct {
 	Domain isolation.ExclusiveDomain
-	// First had its function when Second came.
+	// First had its function when Second got its own.
 	First, Second *PastTenancy
 }
 
-// Since is when the second tenant came, RFC 3339 in UTC.
+// Since is when the second tenant got its function, RFC 3339 in UTC.
 func (s *Sharing) Since() string { return s.Second.From.UTC().Format(time.RFC3339) }
 
-// Sharings returns, by the ledger, when a tenant got a function in an exclusive domain of another tenant, since the present node config applies.
-// Functions are placed by what is at their addresses now. Tenancies without the tenant's ID, and functions that are gone or others
-// now, are left out: nothing can be proven about them.
+// Sharings returns each case in which a tenant got a function in an exclusive domain of another tenant, by the ledger, since the
+// present node config applies. The domain of a function is that of the device at its address now. Tenancies without the tenant's
+// ID, and functions that are gone or replaced by other devices, are left out: nothing can be proven about them.
 func (n *Node) Sharings() []Sharing {
 	type key struct{}
 	return Memo(n, key{}, n.sharings)
@@ -55,8 +55,8 @@ func (n *Node) sharings() []Sharing {
 	return found
 }
 
-// sinceConfig returns the history of the ledger, and since when the present node config applies: since the first of the last starts of the plugin
-// with its digest. The history is nil if that is unknown.
+// sinceConfig returns the history of the ledger, and the time from which the present node config applies without interruption: the
+// first of the latest consecutive starts of the plugin with its digest. The history is nil if that time is unknown.
 func (n *Node) sinceConfig() (*History, time.Time) {
 	report, _ := n.Ledger()
 	digest, err := nodeconfig.Digest(n.offer.config)
@@ -70,7 +70,7 @@ func (n *Node) sinceConfig() (*History, time.Time) {
 		}
 		switch e := entry.Event; {
 		case e.Type != ledger.Start:
-		// Another config applied in between, so the times before it don't count.
+		// Another config applied in between, so earlier starts are ignored.
 		case e.Config != digest:
 			since = time.Time{}
 		case since.IsZero():
@@ -100,7 +100,8 @@ func sharedDomain(s *device.Snapshot, made *plan.MadeDomains, a, b *ledger.Devic
 	return isolation.ExclusiveDomain{}, false
 }
 
-// sameFunction returns what is at the address of a function of the ledger now; nil if it is gone, or another device.
+// sameFunction returns the function that is now at the address of a function in the ledger. It returns nil if there is none, or if
+// it is another device.
 func sameFunction(s *device.Snapshot, d *ledger.Device) *device.Function {
 	f, ok := s.Function(d.Address)
 	if !ok || d.Vendor != pci.ID(0) && (f.Vendor != d.Vendor || f.Device != d.Device) {

@@ -10,30 +10,30 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// StageProofs are what sanitizing stages proved of functions whose rules ask for one.
+// StageProofs are the proofs of sanitizing stages, for the functions whose rules require a stage.
 type StageProofs struct {
-	// Of has, for each function that is sanitized between tenants, the file with the proof of its last stage. The value is
-	// the proof in words. No tenant had the function since, or it must pass its next stage before another gets it.
+	// Of has, for each function that is sanitized between tenants, the file with the proof of its last stage. The value is the proof
+	// in words. Since the stage, no tenant had the function, or the function must pass another stage before the next tenant gets it.
 	Of map[pci.Address]Fact
-	// Firmware has what is known of the firmware of each function that a stage measured, whether it proved it clean or not.
+	// Firmware has the firmware of each function that a stage measured, whether or not the stage proved the function clean.
 	Firmware map[pci.Address]MeasuredFirmware
-	// Asked are the functions whose rule asks for a stage that exists.
+	// Asked has the functions whose rule requires a stage. The value is true if the profile of that stage exists.
 	Asked map[pci.Address]bool
-	// Unread is a directory or file of the journal that could not be read, so that proofs may be missing; its status is
-	// known if there is none.
+	// Unread is a directory or file of the journal that could not be read, so that proofs may be missing. If everything was read,
+	// [Fact.Known] of it is true.
 	Unread Fact
 }
 
 // MeasuredFirmware is the firmware of a function by its sanitizing stages.
 type MeasuredFirmware struct {
-	// File has the last proof. The value is how many measurements are accepted.
+	// File has the last proof. The value names its profile, its time and the measured firmware.
 	File Fact
-	// Changes are those since an operator accepted the firmware, in words: "vbios: version 1.0, was version 0.9".
+	// Changes are the changes since an operator accepted the firmware, in words: "vbios: version 1.0, was version 0.9".
 	Changes []string
 }
 
-// StageProofs returns the proofs of sanitizing stages. A stage that failed proves nothing. A stage that ended before the last
-// tenant counts only if another is due after that tenant.
+// StageProofs returns the proofs of sanitizing stages. A stage that failed proves nothing. The proof of a stage before the last
+// tenant counts only if another stage is due after that tenant.
 func (n *Node) StageProofs() *StageProofs {
 	type key struct{}
 	return Memo(n, key{}, func() *StageProofs {
@@ -77,7 +77,7 @@ func (n *Node) findProofs(found *StageProofs) {
 	}
 }
 
-// measured returns the firmware of a proof, whose file is given.
+// measured returns the firmware in a proof. file is the fact of the proof's file.
 func measured(p *journal.SanitizeProof, file Fact) MeasuredFirmware {
 	words := make([]string, len(p.Firmware))
 	for i := range p.Firmware {
@@ -91,8 +91,8 @@ func measured(p *journal.SanitizeProof, file Fact) MeasuredFirmware {
 	return m
 }
 
-// proves reports whether a proof says that a function with the mark (nil if it has none) is sanitized between tenants. A
-// tenant spoils a proof; the mark makes sure of the stage after that tenant.
+// proves reports whether a proof says that a function with the mark (nil if it has none) is sanitized between tenants. A tenant
+// spoils the proof, but the mark ensures that a stage follows before the next tenant.
 func proves(p *journal.SanitizeProof, mark *journal.SanitizeMark) bool {
 	if p.Profile == "" || len(p.Checks) == 0 || mark != nil && mark.Failed != nil {
 		return false // an operator freed the function without a proof, or a stage failed since

@@ -10,13 +10,11 @@ import (
 	"syscall"
 )
 
-// StatFile is where a copy of a node keeps the owners and modes of its files,
-// which the copy itself does not have: a JSON object of absolute paths and their
-// [Stat]. What it names counts as there, also where the copy has no such file
-// (sockets, devices).
+// StatFile is where a copy of a node keeps the owners and modes of its files, which the copy itself does not have: a JSON object of
+// absolute paths and their [Stat]. A path in it counts as existing even if the copy has no such file (sockets, devices).
 const StatFile = "kata-vfio/stat.json"
 
-// Stat is who owns a file and who may do what with it.
+// Stat is the owner, the group and the mode of a file.
 type Stat struct {
 	// Mode is st_mode of stat(2), its type included, in octal: "100644".
 	Mode string `json:"mode"`
@@ -33,8 +31,8 @@ func (s *Stat) ModeBits() uint32 {
 // IsSocket reports whether the file is a unix socket.
 func (s *Stat) IsSocket() bool { return s.ModeBits()&syscall.S_IFMT == syscall.S_IFSOCK }
 
-// Writers says who besides root may change the file; empty if there is none. In a directory with the sticky bit others may
-// make files, but not replace those of root.
+// Writers says who besides root may change the file; empty if nobody may. In a directory with the sticky bit, others may create
+// files, but not replace root's files, so their permission to write does not count.
 func (s *Stat) Writers() string {
 	bits := s.ModeBits()
 	sticky := bits&syscall.S_IFMT == syscall.S_IFDIR && bits&syscall.S_ISVTX != 0
@@ -50,8 +48,8 @@ func (s *Stat) Writers() string {
 	return ""
 }
 
-// Stat returns owner and mode of a file of the node, once links are followed. Its
-// fact is Broken where a copy does not say who owned the file on the node.
+// Stat returns the owner and mode of a file of the node. It follows links. The fact is Broken if a copy does not record the owner
+// of the file.
 func (n *Node) Stat(name string) (Stat, Fact) {
 	name = n.Real(name)
 	s, f := n.stat(name)
@@ -61,8 +59,7 @@ func (n *Node) Stat(name string) (Stat, Fact) {
 	return s, f
 }
 
-// Stats returns the owners and modes that were asked for, by path: what a copy of
-// the node keeps in [StatFile].
+// Stats returns all results of [Node.Stat] so far, by path. A copy of the node keeps them in [StatFile].
 func (n *Node) Stats() map[string]Stat {
 	all := map[string]Stat{}
 	n.stats.Range(func(name, s any) bool {
@@ -102,7 +99,7 @@ func (s *Stat) fact(name string) Fact {
 	return Fact{Path: "/" + name, Value: fmt.Sprintf("mode %s, uid %d, gid %d", s.Mode, s.UID, s.GID), How: "stat"}
 }
 
-// kept returns what StatFile says; false if there is none.
+// kept returns the content of StatFile; false if there is no such file.
 func (n *Node) kept() (map[string]Stat, bool) {
 	type key struct{}
 	kept := Memo(n, key{}, func() map[string]Stat {
@@ -112,7 +109,7 @@ func (n *Node) kept() (map[string]Stat, bool) {
 		}
 		all := map[string]Stat{}
 		if json.Unmarshal([]byte(file.Value), &all) != nil {
-			return map[string]Stat{} // it vouches for nothing
+			return map[string]Stat{} // a damaged file says nothing about any path
 		}
 		return all
 	})
@@ -130,8 +127,7 @@ func (n *Node) ownersAreReal() bool {
 	return ok && sys.Uid == 0
 }
 
-// Parents returns a file's path and those of the directories above it, once links
-// are followed, without the root.
+// Parents returns a file's path, with links followed, and the paths of the directories above it, except the root.
 func (n *Node) Parents(name string) []string {
 	var all []string
 	for dir := n.Real(name); dir != "." && dir != ""; dir = path.Dir(dir) {
@@ -143,7 +139,7 @@ func (n *Node) Parents(name string) []string {
 	return all
 }
 
-// maxMatches bounds what a pattern may match: a drop-in directory has a handful.
+// maxMatches limits the paths that a pattern may match. A drop-in directory has only a few files.
 const maxMatches = 256
 
 // Match returns the paths of the node that match a pattern of [path.Match], in
@@ -192,14 +188,13 @@ func (n *Node) listable(dir string) string {
 // maxLinks is how many links a path may go through, as in the kernel (path_resolution(7)).
 const maxLinks = 40
 
-// Real returns where a path leads to once all links are followed: see [Follow]. What
-// is not there, or not to be read, stays as it is.
+// Real returns where a path leads to once all links are followed: see [Follow]. An element that does not exist or can't be read
+// stays as it is.
 func (n *Node) Real(name string) string { return Follow(name, n.link) }
 
-// Follow returns where a path leads to once all links are followed, as seen on the
-// node: an absolute link ("/var/run" to "/run") starts again at the node's root, and
-// none leaves it. Link says what a link says, empty for what is none. Neither paths
-// that it is given nor the one that is returned have a leading slash.
+// Follow returns where a path leads to once all links are followed, as seen on the node: an absolute link ("/var/run" to "/run")
+// starts again at the node's root, and no link leads out of it. The function link returns the target of a link, or "" for a path
+// that is no link. The paths that link gets, and the path that Follow returns, have no leading slash.
 func Follow(name string, link func(name string) string) string {
 	done, rest, links := "", split(name), 0
 	for len(rest) > 0 {
@@ -244,8 +239,7 @@ func (n *Node) Link(name string) Fact {
 	return fact(name, target, "link", err)
 }
 
-// link returns what a link says, empty for what is none, and asks once: paths that
-// are looked at have most of their directories in common.
+// link returns the target of a link, or "" for a path that is no link. It reads each path once, because most paths share their directories.
 func (n *Node) link(name string) string {
 	if target, ok := n.real.Load(name); ok {
 		return target.(string)

@@ -13,8 +13,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Table is a TOML table of a container runtime's configuration, as the runtime's own loader reads it: bounded, merged, and
-// with the file that each setting comes from. Its values are tables, or leaves: everything else.
+// Table is a TOML table of a container runtime's configuration, as the runtime's own loader reads it: limited in size, merged from
+// several files, and with the file that each setting comes from. Its values are of type Table, or of type leaf for everything else.
 type Table map[string]any
 
 // leaf is a value and the file that it comes from.
@@ -23,8 +23,8 @@ type leaf struct {
 	file  string
 }
 
-// Limits of a configuration file. The real ones have some hundred lines; what is
-// longer than MaxSize bytes or deeper than this was made to hurt.
+// Limits of a configuration file. Real files have some hundred lines. A file with MaxTableSize bytes or more, or with deeper
+// nesting than maxNesting, is an attack on the reader.
 const (
 	MaxTableSize = 1 << 20
 	maxNesting   = 128
@@ -49,9 +49,8 @@ func ParseTable(file Fact) (Table, error) {
 	return leaves(raw, file.Path), nil
 }
 
-// nestedTooDeep finds what would send a recursive parser deep into its stack. It
-// counts without regard to strings and comments: what is counted too much there
-// is a file that no runtime ships.
+// nestedTooDeep finds nesting that would exhaust the stack of a recursive parser. It also counts brackets in strings and comments.
+// No file of a runtime has so many of them that this matters.
 func nestedTooDeep(text string) (line int, deep bool) {
 	for row := range strings.Lines(text) {
 		line++
@@ -84,10 +83,9 @@ func leaves(raw map[string]any, file string) Table {
 	return t
 }
 
-// Merge puts other over t: tables key by key, and anything else, lists included,
-// replaces what was there. So do containerd 2 (cmd/containerd/server/config
-// mergeConfig, whose lists inside of plugins replace) and both of Kata's runtimes
-// (katautils updateFromDropIn, kata-types drop_in.rs).
+// Merge overrides t with other: it merges tables key by key, and replaces all other values, lists included. This is how containerd
+// 2 (cmd/containerd/server/config mergeConfig, whose lists inside of plugins replace) and both of Kata's runtimes (katautils
+// updateFromDropIn, kata-types drop_in.rs) merge.
 func (t Table) Merge(other Table) {
 	for key, value := range other {
 		to, into := t[key].(Table)
@@ -118,7 +116,7 @@ func (t Table) Names() []string {
 	return slices.DeleteFunc(names, func(name string) bool { _, ok := t[name].(Table); return !ok })
 }
 
-// Setting returns a value. where is the file that would set it.
+// Setting returns the setting with the key. where is the File of the result if no file sets it.
 func (t Table) Setting(where, key string) TableSetting {
 	if l, ok := t[key].(leaf); ok {
 		return TableSetting{Name: key, File: l.file, value: l.value}
@@ -152,8 +150,7 @@ func (t Table) Plain() map[string]any {
 	return plain
 }
 
-// Settings returns all settings of the table and those below it, by the keys that
-// lead there with dots between them.
+// Settings returns all settings of the table and of the tables below it, by their keys joined with dots.
 func (t Table) Settings() map[string]TableSetting {
 	all := map[string]TableSetting{}
 	for key, value := range t {
@@ -169,10 +166,10 @@ func (t Table) Settings() map[string]TableSetting {
 	return all
 }
 
-// TableSetting is one setting as all files together have it.
+// TableSetting is one setting after all files were merged.
 type TableSetting struct {
 	Name string
-	// File is the one that sets it last, or the base where none does.
+	// File is the last file that sets the value, or the base file if none does.
 	File  string
 	value any // nil if no file sets it
 }
@@ -180,7 +177,7 @@ type TableSetting struct {
 // IsSet reports whether a file sets it.
 func (s TableSetting) IsSet() bool { return s.value != nil }
 
-// Is reports whether both are set to the same, by whatever file.
+// Is reports whether both settings have the same value, regardless of their files.
 func (s TableSetting) Is(other TableSetting) bool { return reflect.DeepEqual(s.value, other.value) }
 
 // Text returns a string; empty if it is not set or not a string.
@@ -195,13 +192,13 @@ func (s TableSetting) On() bool {
 	return on
 }
 
-// Number returns an integer; 0 where it is not set or is none.
+// Number returns an integer; 0 if it is not set or not an integer.
 func (s TableSetting) Number() int64 {
 	n, _ := s.value.(int64)
 	return n
 }
 
-// List returns the strings of a list; nil if it is not set or is none.
+// List returns the strings of a list; nil if it is not set or not a list.
 func (s TableSetting) List() []string {
 	items, _ := s.value.([]any)
 	var list []string
@@ -236,17 +233,17 @@ func quoted(items []any) string {
 	return strings.Join(all, ", ")
 }
 
-// ShimCleanup is the timeout of containerd within which `delete` of a shim that has ended
-// must have cleaned up after it; containerd kills it then.
+// ShimCleanup is the name of containerd's timeout for the `delete` command that cleans up after a shim that ended. After the
+// timeout, containerd kills the command.
 const ShimCleanup = "io.containerd.timeout.shim.cleanup"
 
-// Timeout returns one of containerd's timeouts. where is the file that would set it.
+// Timeout returns one of containerd's timeouts. where is the File of the result if no file sets it.
 func (t Table) Timeout(where, name string) TableSetting {
 	return t.Sub("timeouts").Setting(where, name)
 }
 
-// Seconds returns a duration as containerd reads it, "1m30s"; false if it is not set
-// or is none, with which containerd does not start.
+// Seconds returns a duration as containerd reads it, "1m30s"; false if it is not set or not a duration. containerd does not start
+// with a value that is not a duration.
 func (s TableSetting) Seconds() (float64, bool) {
 	d, err := time.ParseDuration(s.Text())
 	return d.Seconds(), err == nil
@@ -268,8 +265,8 @@ func Option(args []string, flags ...string) (value string, ok bool) {
 	return value, ok
 }
 
-// Switch returns the last value of a boolean flag, as Kubernetes' programs read it: alone it means true, and the
-// next word is not its value. A value with which such a program would not start counts as otherwise.
+// Switch returns the last value of a boolean flag, as Kubernetes' programs read it: a flag without "=" means true, and the next
+// word is not its value. If the value is invalid, so that the program would not start, on is otherwise.
 func Switch(args []string, flag string, otherwise bool) (on, ok bool) {
 	for _, arg := range args {
 		name, inline, has := strings.Cut(arg, "=")
@@ -286,7 +283,7 @@ func Switch(args []string, flag string, otherwise bool) (on, ok bool) {
 	return on, ok
 }
 
-// flagName returns a flag's name as Kubernetes' programs understand it: "_" is "-".
+// flagName returns a flag's name with "-" for each "_", which are the same for Kubernetes' programs.
 func flagName(name string) string {
 	if !strings.HasPrefix(name, "--") {
 		return name

@@ -9,10 +9,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Tenancy is one function in the hands of a claim, by the journal.
+// Tenancy is one function that a claim has, by the journal.
 type Tenancy struct {
 	Address pci.Address
-	// Record is the claim's; it is shared.
+	// Record is the claim's record. Callers share it and must not change it.
 	Record *journal.Record
 }
 
@@ -30,9 +30,8 @@ func (t *Tenancy) Claim() string {
 
 const journalDir = journal.DefaultDir
 
-// readTenancies reads the journal. A record that can't be read is kept as damaged:
-// any function may be in it. A standing binding has no tenant, and a record of an
-// earlier boot says where its functions were, which still counts.
+// readTenancies reads the journal. A record that can't be read is kept in Damaged, because it may contain any function. Bindings
+// without a claim have no tenant. Records of an earlier boot count too, because they say which functions their claims have.
 func (n *Node) readTenancies() {
 	var records []*journal.Record
 	records, n.Damaged = n.readJournal(n.Read)
@@ -49,9 +48,8 @@ func (n *Node) readTenancies() {
 	slices.SortFunc(n.records, func(a, b *journal.Record) int { return strings.Compare(a.ID(), b.ID()) })
 }
 
-// JournalNow reads the journal once more and returns all its records, those of
-// standing bindings included, and the files that can't be read: who compares the
-// journal with what was read after it must know what went on meanwhile.
+// JournalNow reads the journal again and returns all its records, including those of bindings without a claim, and the files that
+// can't be read. Use it to compare the journal with facts that were read later than [New]'s copy of the journal.
 func (n *Node) JournalNow() (records []*journal.Record, damaged []Fact) {
 	return n.readJournal(func(name string) Fact {
 		data, err := n.fs.ReadAtMost(name, maxFile)
@@ -59,8 +57,8 @@ func (n *Node) JournalNow() (records []*journal.Record, damaged []Fact) {
 	})
 }
 
-// DriverNow returns the kernel driver that a function is bound to at this moment;
-// "" for none. It is false for a function that is not there.
+// DriverNow returns the kernel driver that a function is bound to at this moment; "" for none. ok is false if the driver could not
+// be read, as for a function that does not exist.
 func (n *Node) DriverNow(a pci.Address) (driver string, ok bool) {
 	driver, err := n.fs.Driver(a)
 	return driver, err == nil
@@ -69,7 +67,7 @@ func (n *Node) DriverNow(a pci.Address) (driver string, ok bool) {
 // readJournal returns all records by the name of their files, and the files that
 // can't be read.
 func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Record, damaged []Fact) {
-	// Not by List, which keeps its first answer: JournalNow has to see what came since.
+	// List would return its first answer again, but JournalNow must see new records.
 	names, _ := n.fs.ReadDir(journalDir)
 	for _, name := range names {
 		if !journal.IsRecord(name) {
@@ -92,8 +90,8 @@ func (n *Node) readJournal(read func(name string) Fact) (records []*journal.Reco
 	return records, damaged
 }
 
-// decode decodes the record in a file. Readers of the same text share the record: an
-// audit reads the journal several times, and hardly anything changes in between.
+// decode decodes the record in a file. If the text has not changed, it returns the record that it decoded before: an audit reads
+// the journal several times, and it hardly changes in between.
 func (n *Node) decode(name, text string) (*journal.Record, error) {
 	file := [2]string{name, text}
 	if known, ok := n.decoded.Load(file); ok {
@@ -121,8 +119,7 @@ func tenancies(records []*journal.Record) []Tenancy {
 	return all
 }
 
-// Journal returns the list of the journal's directory, absent if the plugin
-// never was.
+// Journal returns the fact of listing the journal's directory. It is Absent if the plugin never ran on the node.
 func (n *Node) Journal() Fact {
 	_, f := n.List(journalDir)
 	return f
@@ -131,8 +128,8 @@ func (n *Node) Journal() Fact {
 // IsBound reports whether the plugin keeps the function bound without a claim.
 func (n *Node) IsBound(a pci.Address) bool { return n.bound[a] }
 
-// IsThisBoot reports whether the record was begun since the node's last start:
-// bindings, group numbers and device nodes of another one mean nothing.
+// IsThisBoot reports whether the record was begun since the node's last start: bindings, group numbers and device nodes of another
+// boot mean nothing.
 func (n *Node) IsThisBoot(rec *journal.Record) bool { return rec.BootID == n.Snapshot.Host.BootID }
 
 // ResetMark is the plugin's mark of a function that a tenant could reach and whose reset has not been proven since, with
@@ -159,8 +156,7 @@ func (n *Node) NeedsReset() (marks []ResetMark, dir Fact) {
 	return marks, dir
 }
 
-// TenanciesAt returns the claims that have the function, more than one if the
-// journal contradicts itself.
+// TenanciesAt returns the tenancies of the function. There is more than one if the journal contradicts itself.
 func (n *Node) TenanciesAt(a pci.Address) []Tenancy { return filterTenancies(n.Tenancies, a) }
 
 func filterTenancies(all []Tenancy, a pci.Address) []Tenancy {
@@ -184,11 +180,11 @@ func (n *Node) Tenants(addrs ...pci.Address) []string {
 	return slices.Compact(tenants)
 }
 
-// Records returns the claims' records, by UID. They are shared.
+// Records returns the claims' records, sorted by UID. Callers must not change them.
 func (n *Node) Records() []*journal.Record { return n.records }
 
-// AllRecords returns all records, those of standing bindings included, by the names
-// of their files. They are shared.
+// AllRecords returns all records, including those of bindings without a claim, sorted by the names of their files. Callers must not
+// change them.
 func (n *Node) AllRecords() []*journal.Record { return n.journal }
 
 // Record returns the record of the claim with the UID.

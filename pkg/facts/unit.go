@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// PodResourcesSocket is the unit of kata-vfio's own that creates the socket's file at boot, before the first pod starts.
+// PodResourcesSocket is kata-vfio's systemd unit that creates the file of the pod-resources socket at boot, before the first pod starts.
 const PodResourcesSocket = "kata-vfio-pod-resources.socket"
 
 // Unit is a systemd service, as its files define it.
@@ -16,7 +16,7 @@ type Unit struct {
 	// start is the last ExecStart, unparsed.
 	start       string
 	environment map[string]string
-	// environmentFiles are those of EnvironmentFile.
+	// environmentFiles are the files that EnvironmentFile names.
 	environmentFiles []string
 }
 
@@ -50,8 +50,8 @@ func LoadUnit(node Tree, service string, without ...string) (*Unit, bool) {
 			u.add(name, file.Value)
 		}
 	}
-	// After all of Environment, wherever they are named: systemd reads them when it starts the service, and they override
-	// (systemd.exec(5)).
+	// These files come after all Environment settings, wherever they are named: systemd reads them when it starts the service, and
+	// they override Environment (systemd.exec(5)).
 	for _, name := range u.environmentFiles {
 		u.Files = append(u.Files, name)
 		u.set(environment(node, name))
@@ -59,7 +59,7 @@ func LoadUnit(node Tree, service string, without ...string) (*Unit, bool) {
 	return u, true
 }
 
-// unitDropIns returns a service's drop-ins by name. Of several with one name, the first directory's is used.
+// unitDropIns returns a service's drop-ins by name. Of several drop-ins with one name, the one in the first directory is used.
 func unitDropIns(node Tree, service string) []string {
 	byName := map[string]string{}
 	var names []string
@@ -80,7 +80,7 @@ func unitDropIns(node Tree, service string) []string {
 	return files
 }
 
-// add reads one file on top of those before it.
+// add overrides the settings of earlier files with those of one more file.
 func (u *Unit) add(file, text string) {
 	u.Files = append(u.Files, file)
 	// A line that ends with a backslash is continued, and a space replaces both (systemd.syntax(7)).
@@ -95,7 +95,7 @@ func (u *Unit) add(file, text string) {
 		case "ExecStart":
 			u.start = value // an empty one clears the earlier ones
 		case "Environment":
-			if value == "" { // resets the list, as for each setting that is one
+			if value == "" { // an empty value resets the list
 				clear(u.environment)
 			}
 			u.set(Words(value))
@@ -159,8 +159,8 @@ func (u *Unit) expand(word string) string {
 			return expanded.String()
 		}
 		value, set := u.environment[name]
-		// systemd expands an unset variable to nothing. Here it may be set in the service manager, which no file of the unit
-		// shows.
+		// systemd expands an unset variable to nothing. But the variable may be set in the service manager, which no file of the unit
+		// shows, so the reference stays.
 		if !set {
 			value = "${" + name + "}"
 		}

@@ -20,8 +20,7 @@ type Verification struct {
 	// Doubts say what the ledger alone does not prove. For example, only a checkpoint that was kept off the node shows that nobody has
 	// replaced the whole ledger.
 	Doubts []string `json:"doubts"`
-	// Since is the time of the first readable event; nothing is known of the time before it. Nil if no event was
-	// dropped.
+	// Since is the time of the first readable event; nothing is known about the time before it. It is nil if no event was dropped.
 	Since *time.Time `json:"since,omitempty"`
 	// Checkpoint is the last signed checkpoint, on one line, and Key is the node's public key.
 	Checkpoint string `json:"checkpoint,omitempty"`

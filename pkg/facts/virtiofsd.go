@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// dropMknod is the change of virtiofsd's capabilities that takes CAP_MKNOD away.
+// dropMknod is the item of virtiofsd's option modcaps that drops CAP_MKNOD.
 const dropMknod = "-mknod"
 
 var (
-	// oneWord is a list of such changes in one word: "--modcaps=-mknod:+chown", or "modcaps=..." after -o.
+	// oneWord matches the option with its list in one word: "--modcaps=-mknod:+chown", or "modcaps=..." after -o.
 	oneWord = regexp.MustCompile(`((?:^--|^|,)modcaps=)([^,]*)`)
-	// anyWord is one in arguments that are joined by spaces.
+	// anyWord matches the option in arguments that are joined by spaces.
 	anyWord = regexp.MustCompile(`\bmodcaps[= ]([^ ,]*)`)
 )
 
@@ -35,8 +35,8 @@ func DropsMknod(args []string) bool {
 	return without
 }
 
-// WithoutMknod returns the arguments with what [DropsMknod] asks for. virtiofsd takes the option once, so a list that is
-// there is continued.
+// WithoutMknod returns the arguments with an option that makes [DropsMknod] true. virtiofsd accepts the option once, so an existing
+// list is extended.
 func WithoutMknod(args []string) []string {
 	all := slices.Clone(args)
 	if DropsMknod(args) {

@@ -4,10 +4,9 @@ import (
 	"path"
 )
 
-// dirReader tells what is in directories. Paths are as on the node.
+// dirReader reads directories. Paths are as on the node.
 type dirReader interface {
-	// Names returns the names in a directory, sorted. The fact is OK for a directory
-	// that could be read, and no other file.
+	// Names returns the names in a directory, sorted. The fact is OK only for a directory that could be read.
 	Names(dir string) ([]string, Fact)
 	// IsLink reports whether a path is a link itself.
 	IsLink(name string) bool
@@ -15,11 +14,11 @@ type dirReader interface {
 	Real(name string) string
 }
 
-// maxDepth bounds how deep drop-ins may lie.
+// maxDepth limits the depth of directories with drop-ins.
 const maxDepth = 8
 
-// walkTree returns the files below a directory in the order of filepath.Walk, which loaders
-// of drop-ins use. Links are not followed by it: what they lead to is a file to it.
+// walkTree returns the files below a directory in the order of filepath.Walk, which loaders of drop-ins use. It does not follow
+// links: a link to a directory counts as a file.
 func walkTree(dirs dirReader, dir string) []string { return walk(dirs, dir, 0) }
 
 func walk(dirs dirReader, dir string, depth int) []string {

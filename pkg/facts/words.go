@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// The words of this file contain names of tenants and reasons as they are in the ledger: escape them when you
+// The texts that this file returns contain names of tenants and reasons from the ledger, unescaped. Callers escape them before they
 // print them.
 
 // Stamp writes a time for people.
@@ -49,7 +49,7 @@ func (t *PastTenancy) BeforeWords() string {
 	return "no reset since the earlier tenant is in the ledger"
 }
 
-// ProvidedWords says what was set for the function: "partition 3 (modules 1, 3)". It is empty if that was nothing.
+// ProvidedWords says what was set for the function: "partition 3 (modules 1, 3)". It is empty if nothing was set.
 func (t *PastTenancy) ProvidedWords() string {
 	return strings.Join(ProvidedWords(t.Provided), ", ")
 }
