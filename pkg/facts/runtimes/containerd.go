@@ -28,8 +28,8 @@ func (r *Runtimes) addContainerd(n *facts.Node) {
 	r.ShimCleanup = loaded.All.Timeout(file, facts.ShimCleanup)
 }
 
-// chooseContainerd loads the configuration of the containerd that serves the kubelet:
-// of several the one with CRI on. That more than one has is kept as damage.
+// chooseContainerd loads the configuration of the containerd that serves the kubelet. Of several configurations, it chooses the one
+// with the CRI plugin on. If several have it on, it adds an error to Damaged for each further one.
 func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string, chosen *facts.Containerd) {
 	serves := false
 	for _, name := range names {
@@ -46,7 +46,7 @@ func (r *Runtimes) chooseContainerd(n *facts.Node, names []string) (file string,
 	return file, chosen
 }
 
-// criOff returns the setting that switches the CRI plugin off, as dockerd does for a containerd of its own. It is not set
+// criOff returns the setting that disables the CRI plugin, as dockerd does for the containerd that it starts itself. It is not set
 // if the plugin is on.
 func criOff(all facts.Table, file string) Setting {
 	s := all.Setting(file, "disabled_plugins")
@@ -59,7 +59,7 @@ func criOff(all facts.Table, file string) Setting {
 	return Setting{Name: s.Name, File: file}
 }
 
-// repairable adds to damaged files of a Kubernetes distribution what to correct in their place.
+// repairable adds instructions to the damaged files that a Kubernetes distribution generates: which other file to correct.
 func repairable(n *facts.Node, damaged []facts.Fact) []facts.Fact {
 	if len(damaged) == 0 {
 		return nil
@@ -78,9 +78,8 @@ func repairable(n *facts.Node, damaged []facts.Fact) []facts.Fact {
 	return all
 }
 
-// containerdConfigs returns the paths of the files that the node's containerds are
-// started with, each once, or that a distribution puts where no process shows it.
-// Doubtful are processes that may be the node's and read another.
+// containerdConfigs returns the paths of the configuration files of the node's running containerds, each once. If no process shows
+// a file, it returns the file of the next start. doubtful are processes that may belong to the node and read another file.
 func containerdConfigs(n *facts.Node) (names []string, doubtful []facts.Fact) {
 	own, others := daemons(n, "containerd")
 	for _, p := range own {
@@ -91,7 +90,7 @@ func containerdConfigs(n *facts.Node) (names []string, doubtful []facts.Fact) {
 	if len(names) == 0 {
 		names = placedConfig(n)
 	}
-	// The node's own process shows which file counts, so processes that may or may not be the node's don't matter.
+	// The node's own process shows which file applies, so processes that may or may not belong to the node don't matter.
 	if len(own) > 0 {
 		return names, nil
 	}
@@ -107,7 +106,7 @@ func containerdFile(p *process) string {
 	return facts.ContainerdConfig
 }
 
-// placedConfig returns the configuration of the next start if it exists. Bootstrap chooses the same.
+// placedConfig returns the configuration file of containerd's next start if it exists. Bootstrap chooses the same file.
 func placedConfig(n *facts.Node) []string {
 	main := facts.FindContainerd(onNode{n}).Main
 	if read(n, main).Status == facts.Absent {
@@ -161,7 +160,7 @@ func (r *Runtimes) crioHandlers(runtime facts.Table, file string) {
 		t := handlers.Sub(name)
 		from := t
 		if t.Setting(file, "inherit_default_runtime").On() {
-			// The setting replaces what is started. What the handler allows stays its own.
+			// The setting replaces the program that is started, but not what the handler allows.
 			from = handlers.Sub(runtime.Setting(file, "default_runtime").Text())
 		}
 		r.Handlers = append(r.Handlers, Handler{
@@ -177,8 +176,7 @@ func (r *Runtimes) crioHandlers(runtime facts.Table, file string) {
 	}
 }
 
-// crioNRI returns CRI-O's NRI, which is on unless it is switched off
-// (internal/config/nri).
+// crioNRI returns CRI-O's settings of NRI, which is enabled by default (internal/config/nri).
 func crioNRI(t facts.Table, file string) *NRI {
 	v := t.Sub("default_validator")
 	n := &NRI{

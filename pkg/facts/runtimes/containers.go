@@ -11,14 +11,14 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Container is a container of the node, by its bundle or by what a running containerd says.
+// Container is a container of the node, by its bundle or by the answer of a running containerd.
 type Container struct {
 	Info facts.Container
-	// Bundle is the path of the file that says so; where only containerd says so, what it was asked.
+	// Bundle is the path of the bundle's config.json. If only containerd knows the container, it is "containerd: NAMESPACE/ID".
 	Bundle string
 }
 
-// bundleDirs are where containerd and its copies in distributions keep bundles.
+// bundleDirs returns the directories of bundles of containerd, and of the containerds in Kubernetes distributions.
 func bundleDirs(n *facts.Node) []string {
 	var dirs []string
 	for _, state := range facts.ContainerdStates(onNode{n}) {
@@ -27,13 +27,12 @@ func bundleDirs(n *facts.Node) []string {
 	return dirs
 }
 
-// maxBundles bounds how many bundles are read; the kubelet's own limit is some
-// hundred pods.
+// maxBundles limits how many bundles are read in a directory. The kubelet's own limit is some hundred pods.
 const maxBundles = 4096
 
-// Containers returns the containers of the node's pods, and what was asked for them: the directories, each bundle that could
-// not be read, and a running containerd. Bundles hold the environment of containers, secrets included: they are read for
-// what is here alone, and kept nowhere.
+// Containers returns the containers of the node's pods, and facts about the sources: the directories, each bundle that could not be
+// read, and the running containerd. Bundles contain the environment of containers, which can have secrets. So only the fields of
+// [facts.Container] are read, and the text is not kept.
 func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 	containers, listed := bundles(n)
 	running, asked := Running(n)
@@ -45,7 +44,7 @@ func Containers(n *facts.Node) ([]Container, []facts.Fact) {
 		at := slices.IndexFunc(containers, func(b Container) bool { return b.Info.ID == c.ID })
 		switch {
 		case at >= 0:
-			initData := containers[at].Info.InitData // a copy of the node holds none
+			initData := containers[at].Info.InitData // a copy of the node has no init data
 			containers[at].Info = *c
 			containers[at].Info.InitData = initData
 		case c.Namespace != "":
@@ -66,7 +65,7 @@ func bundles(n *facts.Node) ([]Container, []facts.Fact) {
 			file := path.Join(dir, id, "config.json")
 			c, err := container(n, file)
 			switch {
-			case errors.Is(err, fs.ErrNotExist): // it ended since it was listed
+			case errors.Is(err, fs.ErrNotExist): // the container ended after it was listed
 			case err != nil:
 				listed = append(listed, facts.Fact{Path: "/" + file, How: "read", Status: facts.Broken, Err: err.Error()})
 			case c.Info.Namespace != "":
@@ -78,7 +77,7 @@ func bundles(n *facts.Node) ([]Container, []facts.Fact) {
 	return containers, listed
 }
 
-// container reads one bundle. One that is not a pod's has no namespace.
+// container reads one bundle. A container that does not belong to a pod has no namespace.
 func container(n *facts.Node, file string) (Container, error) {
 	text, err := n.FS().ReadAtMost(file, facts.MaxTableSize)
 	if err != nil {

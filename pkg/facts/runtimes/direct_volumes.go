@@ -8,8 +8,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// directVolumes is where Kata keeps which block device a storage driver assigned directly to a volume: a directory for
-// each volume, named by the base64 of its path on the node (Kata 4.1: pkg/direct-volume/utils.go; kata-types mount.rs).
+// directVolumes is the directory in which Kata records the block devices that storage drivers assigned directly to volumes. It has
+// a directory for each volume, whose name is the base64 of the volume's path on the node (Kata 4.1: pkg/direct-volume/utils.go;
+// kata-types mount.rs).
 const directVolumes = "run/kata-containers/shared/direct-volumes"
 
 // DirectVolume is a volume whose block device Kata plugs into the VM, instead of sharing a directory.
@@ -37,7 +38,7 @@ func DirectVolumes(n *facts.Node) (volumes []DirectVolume, unread []facts.Fact) 
 			Device string `json:"device"`
 		}
 		switch number, ok := "", false; {
-		case file.Status == facts.Absent: // it was removed since
+		case file.Status == facts.Absent: // the volume was removed after it was listed
 		case !file.OK() || json.Unmarshal([]byte(file.Value), &info) != nil:
 			file.Value = ""
 			unread = append(unread, file)

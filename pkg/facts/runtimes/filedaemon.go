@@ -8,12 +8,12 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// FileDaemon is a virtiofsd that runs.
+// FileDaemon is a running virtiofsd.
 type FileDaemon struct {
 	PID int
 	// Cmdline is the command line, with spaces between its words.
 	Cmdline facts.Fact
-	// Capabilities is its effective set, in hexadecimal.
+	// Capabilities is its effective capability set, in hexadecimal.
 	Capabilities facts.Fact
 }
 
@@ -26,8 +26,8 @@ func (d *FileDaemon) HasMknod() (has, known bool) {
 	return set&(1<<capMknod) != 0, d.Capabilities.OK() && err == nil
 }
 
-// FileDaemons returns the virtiofsds that run now. One that only waits for another, its child in the sandbox, serves no VM and
-// is left out.
+// FileDaemons returns the running virtiofsds. A virtiofsd whose child is also a virtiofsd only waits for that child, which serves
+// the VM in its sandbox, and is left out.
 func FileDaemons(n *facts.Node) []FileDaemon {
 	var all []FileDaemon
 	waits := map[string]bool{}

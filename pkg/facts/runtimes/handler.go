@@ -15,27 +15,26 @@ const (
 	CRIO       = "CRI-O"
 )
 
-// Handler is what a RuntimeClass names: a runtime and how it is called.
+// Handler is the runtime handler that a RuntimeClass names: a runtime, and how it is called.
 type Handler struct {
 	Name string
 	// Engine is Containerd or CRIO.
 	Engine string
-	// Type is containerd's runtime_type, "io.containerd.kata.v2", and CRI-O's,
-	// "vm" for a shim.
+	// Type is the runtime_type: in containerd, "io.containerd.kata.v2"; in CRI-O, "vm" for a shim.
 	Type Setting
-	// Path is the shim's or the runtime's binary, where a setting says so.
+	// Path is the path of the shim's or the runtime's binary, if a setting has it.
 	Path Setting
 	// Config is the path of the runtime's own configuration.
 	Config Setting
-	// Binary is what a runc shim calls in place of runc.
+	// Binary is the program that a runc shim calls instead of runc.
 	Binary Setting
-	// PodAnnotations and ContainerAnnotations are patterns of what goes on to the
-	// runtime. CRI-O passes all annotations: see [Handler.Passes].
+	// PodAnnotations and ContainerAnnotations are the patterns of the annotations that containerd passes to the runtime. CRI-O passes
+	// all annotations: see [Handler.Passes].
 	PodAnnotations, ContainerAnnotations Setting
-	// PrivilegedWithoutHostDevices keeps the node's devices from privileged pods. AllDevicesAllowed opens their
-	// device cgroup nevertheless.
+	// PrivilegedWithoutHostDevices keeps the node's devices from privileged pods. AllDevicesAllowed nevertheless allows all devices in
+	// their device cgroup.
 	PrivilegedWithoutHostDevices, AllDevicesAllowed Setting
-	// Sandboxer is "shim" where the shim gets the pod's configuration as it is.
+	// Sandboxer is "shim" if the shim itself is the sandboxer and gets the pod's whole configuration.
 	Sandboxer Setting
 }
 
@@ -50,18 +49,18 @@ func (h *Handler) IsKata() bool {
 	return h.Engine == Containerd && (strings.HasPrefix(name, "kata.") || strings.HasPrefix(name, "kata-"))
 }
 
-// IsRust reports whether the shim is Kata's Rust runtime. Both have one name; Kata
-// installs this one below a directory runtime-rs.
+// IsRust reports whether the shim is Kata's Rust runtime. Both runtimes have the same name, but Kata installs the Rust runtime
+// below a directory runtime-rs.
 func (h *Handler) IsRust() bool {
 	return strings.Contains(h.Path.Text(), "/runtime-rs/")
 }
 
-// Passes reports whether annotations of pods that begin with the prefix reach the
-// runtime in the sandbox's specification, and the setting that says so.
+// Passes reports whether annotations of pods that begin with the prefix reach the runtime in the sandbox's specification, and the
+// setting that decides this.
 func (h *Handler) Passes(prefix string) (Setting, bool) {
 	if h.Engine == CRIO {
-		// CRI-O copies all annotations of the pod into the specification. Its allowed_annotations are those that CRI-O itself
-		// acts on.
+		// CRI-O copies all annotations of the pod into the specification. Its setting allowed_annotations lists only the annotations that
+		// CRI-O itself acts on.
 		return h.Type, true
 	}
 	for _, s := range []Setting{h.PodAnnotations, h.ContainerAnnotations} {
@@ -75,9 +74,8 @@ func (h *Handler) Passes(prefix string) (Setting, bool) {
 	return h.Sandboxer, h.Sandboxer.Text() == "shim"
 }
 
-// reaches reports whether a pattern of path.Match, by which containerd chooses
-// annotations (GetPassthroughAnnotations), matches a key that begins with the
-// prefix. A class counts as if any character were in it.
+// reaches reports whether a pattern of path.Match, by which containerd chooses annotations (GetPassthroughAnnotations), matches a
+// key that begins with the prefix. A character class counts as if it contained every character.
 func reaches(pattern, prefix string) bool {
 	if prefix == "" {
 		return true
@@ -101,7 +99,7 @@ func reaches(pattern, prefix string) bool {
 	return pattern[0] == prefix[0] && reaches(rest, prefix[1:])
 }
 
-// Facts returns what the handler is, as evidence.
+// Facts returns the handler's type and path as evidence.
 func (h *Handler) Facts() []facts.Fact {
 	seen := []facts.Fact{h.Type.Fact()}
 	if h.Path.IsSet() {
@@ -110,9 +108,9 @@ func (h *Handler) Facts() []facts.Fact {
 	return seen
 }
 
-// GuestKind returns the kind of CDI device, "nvidia.com/gpu", that Kata 4.1 has its agent look for in the guest
-// when a container has the function: what the guest's CDI specification has under it is what the container gets
-// of the device's nodes. It is empty if Kata asks for none.
+// GuestKind returns the kind of CDI device, such as "nvidia.com/gpu", that Kata 4.1's agent looks for in the guest if a container
+// has the function. The container gets the device nodes that the guest's CDI specification has for this kind. It is empty if Kata
+// asks for no kind.
 func (h *Handler) GuestKind(f *device.Function) string {
 	if h.IsRust() {
 		return rustGuestKind(f)
@@ -120,8 +118,8 @@ func (h *Handler) GuestKind(f *device.Function) string {
 	return goGuestKind(f)
 }
 
-// guestKey is what Kata compares: the vendor, and the class's first three digits, so that 030 is a VGA or a 3D
-// controller (0300, 0302), and no other display controller (0380) or accelerator (1200).
+// guestKey is what Kata compares: the vendor, and the first three digits of the class. So 030 matches a VGA or a 3D controller
+// (0300, 0302), but not another display controller (0380) or an accelerator (1200).
 type guestKey struct {
 	vendor pci.ID
 	class  pci.Class

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Kata is Kata's configuration for one handler: the base with the drop-ins over it.
+// Kata is Kata's configuration for one handler: a base file, overridden by drop-ins.
 type Kata struct {
 	// File is the base. If it could not be read or parsed, Damaged says so, and no setting is known.
 	File    string
@@ -27,15 +27,14 @@ type Kata struct {
 	vmm        string
 }
 
-// LoadKata returns the configuration that the handler's shim loads. It is worked out
-// once.
+// LoadKata returns the configuration that the handler's shim loads. It loads each configuration once.
 func LoadKata(n *facts.Node, h *Handler) *Kata {
 	type key struct{ file string }
 	file := configFile(n, h)
 	return facts.Memo(n, key{file}, func() *Kata { return loadKata(n, file) })
 }
 
-// configFile returns the base: what the handler names, or the shim's default.
+// configFile returns the base file: the one that the handler names, or the shim's default.
 func configFile(n *facts.Node, h *Handler) string {
 	if file := h.Config.Text(); file != "" {
 		return path.Clean("/" + file)
@@ -68,8 +67,7 @@ func (k *Kata) choose() {
 	k.hypervisor, k.vmm = sections.Sub(name), name
 }
 
-// OK reports whether all files were understood. Otherwise a setting may be another
-// one than what the methods below say.
+// OK reports whether all files were parsed. Otherwise, the real value of a setting may differ from what the methods below return.
 func (k *Kata) OK() bool { return len(k.Damaged) == 0 }
 
 // Hypervisor returns a setting of the hypervisor's section.
@@ -78,8 +76,8 @@ func (k *Kata) Hypervisor(name string) Setting { return k.hypervisor.Setting(k.F
 // Runtime returns a setting of the section [runtime].
 func (k *Kata) Runtime(name string) Setting { return k.all.Sub("runtime").Setting(k.File, name) }
 
-// Factory returns a setting of VM templates and caches: a section of its own for the
-// Go runtime, and of the hypervisor for the Rust one.
+// Factory returns a setting of VM templates and caches. The Go runtime has a section [factory], and the Rust runtime has it within
+// the hypervisor's section.
 func (k *Kata) Factory(name string) Setting {
 	if s := k.all.Sub("factory").Setting(k.File, name); s.IsSet() {
 		return s
@@ -87,8 +85,8 @@ func (k *Kata) Factory(name string) Setting {
 	return k.hypervisor.Sub("factory").Setting(k.File, name)
 }
 
-// Agent returns a setting of the agent's section, of which there is one. With more,
-// it is that of the first one that sets it to true.
+// Agent returns a setting of the agent's section. Usually there is one section. With several, it returns the setting of the first
+// section that sets it to true.
 func (k *Kata) Agent(name string) Setting {
 	agents := k.all.Sub("agent")
 	found := Setting{Name: name, File: k.File}
@@ -104,12 +102,11 @@ func (k *Kata) Agent(name string) Setting {
 	return found
 }
 
-// NoPort is what Kata calls a kind of plugging that is switched off, and the
-// default of both.
+// NoPort is the value of cold_plug_vfio or hot_plug_vfio that disables the plugging. It is the default of both.
 const NoPort = "no-port"
 
-// Allowed returns the names of the handlers whose pods the plugin gives devices to:
-// those of its configuration where the node has it, or else the default.
+// Allowed returns the names of the handlers whose pods get devices from the plugin: those in the node's file of the plugin's
+// configuration, or the default handler if there is no valid file.
 func Allowed(n *facts.Node) []string {
 	if file := read(n, "/"+facts.NodeConfigFile); file.OK() {
 		if c, err := v1alpha1.DecodeNodeConfig([]byte(file.Value)); err == nil {
@@ -120,16 +117,16 @@ func Allowed(n *facts.Node) []string {
 	return []string{v1alpha1.DefaultHandler}
 }
 
-// TakesDevices reports whether VMs of the handler can get functions: the plugin
-// gives them to it, or Kata is set up to plug some.
+// TakesDevices reports whether VMs of the handler can get functions: the plugin allows the handler, or its configuration of Kata
+// enables cold-plugging or hot-plugging.
 func TakesDevices(n *facts.Node, h *Handler, k *Kata) bool {
 	return slices.Contains(Allowed(n), h.Name) || k.ColdPlugs() || k.HotPlugs()
 }
 
-// ColdPlugs reports whether VMs boot with devices.
+// ColdPlugs reports whether Kata can give devices to a VM at its boot.
 func (k *Kata) ColdPlugs() bool { return plugs(k.Hypervisor("cold_plug_vfio")) }
 
-// HotPlugs reports whether running VMs are set up to get devices.
+// HotPlugs reports whether Kata can give devices to a running VM.
 func (k *Kata) HotPlugs() bool { return plugs(k.Hypervisor("hot_plug_vfio")) }
 
 func plugs(s Setting) bool { return s.Text() != "" && s.Text() != NoPort }
@@ -137,11 +134,11 @@ func plugs(s Setting) bool { return s.Text() != "" && s.Text() != NoPort }
 // VMM returns the hypervisor's name: "qemu".
 func (k *Kata) VMM() string { return k.vmm }
 
-// maxInitData bounds what is unpacked: init data are policies and configuration.
+// maxInitData limits the size of unpacked init data, which contain only policies and configuration.
 const maxInitData = 4 << 20
 
-// AgentPolicy reports whether a sandbox was started with init data that contain a policy for the guest's agent. The
-// fact is the bundle that says so; it is not OK if the bundle is unavailable.
+// AgentPolicy reports whether a sandbox was started with init data that contain a policy for the guest's agent. The fact names the
+// sandbox's bundle. It is not OK if the bundle is unavailable.
 func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
 	dirs := bundleDirs(n)
 	for _, dir := range dirs {
@@ -171,7 +168,7 @@ func AgentPolicy(n *facts.Node, sandbox string) (has bool, seen facts.Fact) {
 	return false, facts.Fact{Path: "/" + path.Join(dirs[0], sandbox), How: "read", Status: facts.Absent}
 }
 
-// holdsPolicy unpacks init data.
+// holdsPolicy unpacks init data and reports whether they contain a policy.
 func holdsPolicy(data string) (bool, error) {
 	zipped, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(data)))
 	if err != nil {

@@ -7,30 +7,29 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// PodResourcesDir is the directory of the kubelet's pod-resources socket, and KubeletPlugins that in which it looks for
-// plugins.
+// PodResourcesDir is the directory of the kubelet's pod-resources socket. KubeletPlugins is the directory in which the kubelet
+// looks for plugins.
 const (
 	PodResourcesDir = facts.KubeletDir + "/pod-resources"
 	KubeletPlugins  = facts.KubeletDir + "/plugins_registry"
 )
 
-// Kubelet is who can use the kubelet's API.
+// Kubelet says who can use the kubelet's API.
 type Kubelet struct {
 	// ReadOnlyPort is the port that needs no authentication; 0 for none.
 	ReadOnlyPort int
-	// Anonymous says that requests without credentials are not refused outright.
+	// Anonymous is set if requests without credentials are not refused at once.
 	Anonymous bool
-	// AlwaysAllow says that whoever is known may do everything.
+	// AlwaysAllow is set if every authenticated user may do everything.
 	AlwaysAllow bool
-	// Seen are the file and the command line that say so. Damaged is a file that
-	// was not to be understood.
+	// Seen are the files and the command line with these settings. Damaged are the files or processes that make the settings uncertain.
 	Seen    []facts.Fact
 	Damaged []facts.Fact
 }
 
-// FindKubelet returns the node's kubelet; false if none is visible. Its command line overrides its file. The
-// defaults of both differ, and a kubelet with a file has those of files (kubelet.config.k8s.io/v1beta1: no port,
-// no anonymous requests, Webhook). For a kubelet that runs without a file, files in the usual places don't count.
+// FindKubelet returns the node's kubelet; false if none is visible. Its command line overrides its file. The defaults of flags and
+// of files differ: a kubelet with a file has the defaults of files (kubelet.config.k8s.io/v1beta1: no read-only port, no anonymous
+// requests, authorization by Webhook). For a kubelet that runs without a file, files at the usual paths are ignored.
 func FindKubelet(n *facts.Node) (Kubelet, bool) {
 	running, doubtful := daemons(n, "kubelet")
 	var k Kubelet
@@ -60,7 +59,7 @@ func FindKubelet(n *facts.Node) (Kubelet, bool) {
 func (k *Kubelet) readRunning(n *facts.Node, p process) {
 	loaded := facts.LoadKubelet(onNode{n}, p.args, "", noFile)
 	named, _ := p.option("--config")
-	// A file that is there existed when the kubelet started, and its content then is unknown.
+	// If the file exists now, it is assumed that it existed when the kubelet started. Its content at that time is unknown.
 	hasFile := named != "" && loaded.Files[0].Status != facts.Absent
 	k.take(loaded, !hasFile)
 	k.Seen = append(k.Seen, p.cmdline)
@@ -69,7 +68,7 @@ func (k *Kubelet) readRunning(n *facts.Node, p process) {
 // noFile says that a process' flags are in no file.
 func noFile(string) string { return "" }
 
-// take adds what the configuration says. Open: nothing that it leaves out is switched off, as in a kubelet without a file.
+// take adds the settings of the configuration. open is set for a kubelet without a file, whose defaults leave access open.
 func (k *Kubelet) take(loaded *facts.Kubelet, open bool) {
 	k.Seen = append(k.Seen, loaded.Files...)
 	k.Damaged = append(k.Damaged, loaded.Damaged...)

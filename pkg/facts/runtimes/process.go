@@ -9,13 +9,13 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// process is one that runs, by /proc.
+// process is a running process, as /proc shows it.
 type process struct {
 	pid     int
 	comm    string
 	cmdline facts.Fact
 	args    []string
-	// doubt says why it may not be the node's own; see [daemons].
+	// doubt says why the process may not belong to the node; see [daemons].
 	doubt facts.Fact
 }
 
@@ -25,15 +25,14 @@ func (p *process) option(names ...string) (value string, ok bool) {
 	return facts.Option(p.args, names...)
 }
 
-// processes returns those with one of the names, which the kernel cuts after 15
-// characters.
+// processes returns the processes with one of the names. The kernel cuts names after 15 characters.
 func processes(n *facts.Node, names ...string) []process {
 	type key struct{}
 	all := facts.Memo(n, key{}, func() map[string][]int { return byName(n) })
 	var found []process
 	for _, name := range names {
 		for _, pid := range all[name] {
-			n.Read(sysfs.Process(pid, "comm")) // kept, as what the answer rests on
+			n.Read(sysfs.Process(pid, "comm")) // the node keeps this file, because the answer depends on it
 			cmdline := n.Read(sysfs.Process(pid, "cmdline"))
 			args := sysfs.ParseArguments(cmdline.Value)
 			cmdline.Value, cmdline.How = strings.Join(args, " "), "process"
@@ -43,8 +42,7 @@ func processes(n *facts.Node, names ...string) []process {
 	return found
 }
 
-// byName returns the node's processes by their names. There may be thousands: each
-// takes two opens this way.
+// byName returns the node's processes by their names. There may be thousands of them, so it opens only two files for each.
 func byName(n *facts.Node) map[string][]int {
 	found := map[string][]int{}
 	proc, err := n.FS().OpenDir(sysfs.Proc)
@@ -75,15 +73,15 @@ func readComm(proc *sysfs.Dir, pid string) string {
 		return ""
 	}
 	defer dir.Close()
-	comm, _, _ := dir.Text("comm") // absent or denied: no name to go by
+	comm, _, _ := dir.Text("comm") // without a readable name, the process is left out
 	return comm
 }
 
-// daemons returns the processes of a name that are the node's own: root's, in the namespaces of the node's first
-// process. Name and command line are whatever a process sets, also one in a pod or of another user, so others are
-// not trusted. Doubtful ones can't be classified: they see the node's processes and have mounts of their own, as
-// some distributions run the kubelet and as a pod with hostPID runs, or their namespaces are unknown. Each comes
-// with the reason. A process in another PID namespace is in a container, and left out.
+// daemons returns the processes with a name that belong to the node: those of root in the PID and mount namespaces of the node's
+// first process. Any process, also in a pod or of another user, can set its name and command line, so all others are not trusted.
+// doubtful are processes that can't be classified, each with the reason: their namespaces are unknown, or they see the node's
+// processes but have their own mount namespace. Some distributions run the kubelet in this way, but a pod with hostPID looks the
+// same. A process in another PID namespace is in a container, and is left out.
 func daemons(n *facts.Node, name string) (own, doubtful []process) {
 	for _, p := range processes(n, name) {
 		user, pids, mounts := readUser(n, p.pid), namespaces(n, p.pid, "pid"), namespaces(n, p.pid, "mnt")
@@ -123,7 +121,7 @@ func readUser(n *facts.Node, pid int) facts.Fact {
 	return f
 }
 
-// namespace is that of a process, and that of the node's first.
+// namespace is a namespace of a process, and the one of the node's first process, of the same kind.
 type namespace struct{ of, first facts.Fact }
 
 func namespaces(n *facts.Node, pid int, kind string) namespace {
@@ -134,8 +132,8 @@ func (s namespace) known() bool { return s.of.OK() && s.first.OK() }
 
 func (s namespace) same() bool { return s.of.Value == s.first.Value }
 
-// missing returns the one of the two that is not known, with the reason: a copy that
-// was made without it, or a reader without the right to see it.
+// missing returns the fact of the namespace that is not known, with the reason: the copy of the node does not contain it, or the
+// reader lacks the privilege.
 func (s namespace) missing() facts.Fact {
 	f := s.of
 	if !s.first.OK() {
@@ -147,13 +145,13 @@ func (s namespace) missing() facts.Fact {
 	return f
 }
 
-// doubted returns the process with why it is.
+// doubted returns the process with the reason why it is doubtful.
 func (p process) doubted(why facts.Fact) process {
 	p.doubt = why
 	return p
 }
 
-// doubts returns why processes are doubtful.
+// doubts returns the reasons why the processes are doubtful.
 func doubts(of []process) []facts.Fact {
 	var all []facts.Fact
 	for _, p := range of {

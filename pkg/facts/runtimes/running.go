@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// RunningFile is where a copy of a node holds what its containerd said: no file of the node itself says it.
+// RunningFile is the file in which a copy of a node keeps the answer of its containerd. The node itself has no such file.
 const RunningFile = "kata-vfio/containerd.json"
 
 type runningKey struct{}
@@ -23,13 +23,13 @@ type answer struct {
 	seen    facts.Fact
 }
 
-// Ask asks the containerd that serves a socket of the node. Command kata-vfio-audit has the one that does, so that nothing
-// else links containerd's client.
+// Ask asks the containerd that serves a socket of the node. Only the command kata-vfio-audit implements it, so that no other
+// program links containerd's client.
 type Ask func(ctx context.Context, fsys *sysfs.FS, socket string) (*facts.RunningContainerd, error)
 
-// AskRunning asks the containerd that serves the node's kubelet, where the node is a running one and not a copy. It comes
-// before the first [Running]; without it that is answered by the copy's file. That containerd does not answer is kept as
-// the reason.
+// AskRunning asks the containerd that serves the node's kubelet, if the node is a running node and not a copy. Call it before the
+// first [Running]; otherwise, Running answers from the file of a copy. If containerd does not answer, the fact of Running has the
+// error.
 func AskRunning(ctx context.Context, n *facts.Node, ask Ask) {
 	_, live, err := link.Live(n.FS())
 	if !live && err == nil {
@@ -56,8 +56,7 @@ func AskRunning(ctx context.Context, n *facts.Node, ask Ask) {
 	})
 }
 
-// Running returns what the node's containerd says of itself; nil if it was not asked or does not answer, which the fact
-// says.
+// Running returns the answer of the node's containerd. It is nil if containerd was not asked or does not answer; the fact has the reason.
 func Running(n *facts.Node) (*facts.RunningContainerd, facts.Fact) {
 	a := facts.Memo(n, runningKey{}, func() answer {
 		seen := n.Read(RunningFile)
@@ -78,13 +77,13 @@ func Running(n *facts.Node) (*facts.RunningContainerd, facts.Fact) {
 	return a.running, a.seen
 }
 
-// Sockets returns where the container runtimes that the node may have serve.
+// Sockets returns the usual sockets of all container runtimes that the node may have.
 func Sockets(n *facts.Node) []string {
 	return append(facts.ContainerdSockets(onNode{n}), facts.CRIOSocket)
 }
 
-// findSocket returns the socket of the containerd that serves the kubelet: that of its process' command line, of its
-// configuration, or the first usual one that is there. Empty where the node has no containerd.
+// findSocket returns the socket of the containerd that serves the kubelet: the one in its command line, the one in its
+// configuration, or the first usual socket that exists. It is empty if the node has no containerd.
 func findSocket(n *facts.Node) string {
 	own, _ := daemons(n, "containerd")
 	for i := range own {

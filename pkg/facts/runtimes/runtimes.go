@@ -1,7 +1,5 @@
-// Package runtimes tells what the container runtimes of a node are set up to do:
-// the handlers of containerd and CRI-O, NRI, and Kata's configuration for each
-// handler, as their own loaders would have it of the files on disk. Each setting
-// keeps the file that it comes from.
+// Package runtimes reads how the container runtimes of a node are configured: the handlers of containerd and CRI-O, NRI, and Kata's
+// configuration for each handler, as their own loaders would read the files on disk. Each setting has the file that it comes from.
 package runtimes
 
 import (
@@ -13,30 +11,30 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// Runtimes is what the node's container runtimes are set up to do.
+// Runtimes is the configuration of the node's container runtimes.
 type Runtimes struct {
-	// Handlers are what a RuntimeClass can name, by name.
+	// Handlers are the handlers that a RuntimeClass can name, by name.
 	Handlers []Handler
-	// CDIDirs are where CDI specs are looked for.
+	// CDIDirs are the directories in which the runtimes look for CDI specs.
 	CDIDirs []string
-	// NRI is nil without a container runtime.
+	// NRI is nil if the node has no container runtime.
 	NRI *NRI
 	// HasCRIO reports whether the node has a configuration of CRI-O.
 	HasCRIO bool
-	// CRIOff switches containerd's CRI plugin off. It is not set if the plugin is on.
+	// CRIOff is the setting that disables containerd's CRI plugin. It is not set if the plugin is on.
 	CRIOff Setting
 	// CDI is containerd's switch for CDI devices, which is on by default.
 	CDI Setting
 	// ShimCleanup is containerd's limit for ending a VM whose shim was killed.
 	ShimCleanup Setting
-	// Files are those that were read, in the order in which they count.
+	// Files are the files that were read, in the order in which they apply.
 	Files []facts.Fact
 	// Damaged are files that could not be read or parsed: their content is unknown, and the runtime would not start
 	// with them.
 	Damaged []facts.Fact
 }
 
-// Of returns the node's runtimes. It is worked out once.
+// Of returns the node's runtimes. It reads them once.
 func Of(n *facts.Node) *Runtimes {
 	type key struct{}
 	return facts.Memo(n, key{}, func() *Runtimes {
@@ -47,7 +45,7 @@ func Of(n *facts.Node) *Runtimes {
 	})
 }
 
-// Found reports whether the node has a container runtime that is set up.
+// Found reports whether the node has a configuration of a container runtime.
 func (r *Runtimes) Found() bool { return len(r.Files)+len(r.Damaged) > 0 }
 
 // Kata returns the handlers that are Kata's.
@@ -67,13 +65,13 @@ type Setting = facts.TableSetting
 // onNode reads a node's files, through absolute links too.
 type onNode struct{ *facts.Node }
 
-// Read implements [config.FileReader].
+// Read implements [facts.FileReader].
 func (n onNode) Read(name string) facts.Fact { return read(n.Node, name) }
 
-// Names implements [config.DirReader].
+// Names implements [facts.Tree].
 func (n onNode) Names(dir string) ([]string, facts.Fact) { return n.List(n.Real(dir)) }
 
-// IsLink implements [config.DirReader].
+// IsLink implements [facts.Tree].
 func (n onNode) IsLink(name string) bool {
 	return n.Real(name) != path.Join(n.Real(path.Dir(name)), path.Base(name))
 }
@@ -98,22 +96,23 @@ func (r *Runtimes) addCDIDirs(s Setting) {
 	}
 }
 
-// NRI is how the container runtime lets plugins look at and change containers.
+// NRI is the configuration of NRI, by which plugins see and change containers.
 type NRI struct {
-	// Enabled, and the setting that says so.
+	// Enabled says whether NRI is enabled. Switch is the setting that decides it.
 	Enabled bool
 	Switch  Setting
-	// Socket is where plugins connect, PluginDir what is started from.
+	// Socket is the socket to which plugins connect. PluginDir is the directory of plugins that the runtime starts itself, and
+	// PluginConfigDir that of their configurations.
 	Socket, PluginDir, PluginConfigDir Setting
-	// DisableConnections leaves PluginDir as the only way for plugins.
+	// DisableConnections refuses plugins on the socket, so that only plugins in PluginDir run.
 	DisableConnections Setting
-	// Validator is whether the validator that is built in judges what plugins did.
+	// Validator enables the built-in validator, which checks the changes that plugins make.
 	Validator Setting
-	// RequiredPlugins are those without which no container of the node starts.
+	// RequiredPlugins are the plugins without which no container of the node starts.
 	RequiredPlugins Setting
-	// Tolerate is an annotation by which a pod excuses itself from them.
+	// Tolerate is the annotation by which a pod starts without the required plugins.
 	Tolerate Setting
-	// Rejects are what the validator refuses plugins: hooks, seccomp, namespaces.
+	// Rejects are the changes that the validator refuses: hooks, seccomp, namespaces.
 	Rejects []Setting
 }
 
@@ -136,8 +135,7 @@ func orDefault(s Setting, file string) string {
 	return file
 }
 
-// containerdNRI returns containerd's NRI, which is on unless it is switched off, as
-// since 2.0.
+// containerdNRI returns containerd's settings of NRI, which is enabled by default since containerd 2.0.
 func containerdNRI(all facts.Table, file string) *NRI {
 	t := all.Sub("plugins", facts.NRI)
 	v := t.Sub("default_validator")

@@ -10,18 +10,17 @@ import (
 
 // Sandbox is one of Kata's sandboxes: by its state, its VMM and its bundle.
 type Sandbox struct {
-	// Sandbox has the VMM's PID and the guest paths of devices also where the VMM's
-	// command line alone tells them.
+	// Kata is the sandbox by Kata's state. It also has the VMM's PID, the devices and their guest paths if only the VMM's command line
+	// shows them.
 	Kata KataSandbox
-	// Namespace and Pod are those of its bundle; empty if there is none.
+	// Namespace and Pod are the pod's names by its bundle; empty if there is no bundle.
 	Namespace, Pod string
-	// VMM is its process; nil if none is seen.
+	// VMM is the process of the VM; nil if none was found.
 	VMM *VMM
 }
 
-// Sandboxes returns Kata's sandboxes of the node, by id, and what was asked for
-// their states ([ReadKataSandboxes]). One whose VMM runs without a state is among them. It
-// is worked out once.
+// Sandboxes returns Kata's sandboxes of the node, by id, and the facts of reading their states ([ReadKataSandboxes]). They include
+// sandboxes whose VMM runs without a state. It reads them once.
 func Sandboxes(n *facts.Node) ([]Sandbox, []facts.Fact) {
 	type key struct{}
 	type answer struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// KataRuntime is which of Kata's runtimes wrote a state.
+// KataRuntime names the runtime of Kata that wrote a state.
 type KataRuntime string
 
 // Kata's runtimes.
@@ -27,27 +27,25 @@ type KataSandbox struct {
 	File string
 	// Hypervisor is the kind of the VMM, such as "qemu".
 	Hypervisor string
-	// PID is the VMM's; 0 where the state does not name it. The Rust runtime names none
-	// for QEMU.
+	// PID is the PID of the VMM; 0 if the state does not have it. The Rust runtime does not write it for QEMU.
 	PID int
-	// Devices are the functions of the node that the state names. The Rust runtime names
-	// physical endpoints alone.
+	// Devices are the functions of the node that the state names. The Rust runtime names only physical endpoints.
 	Devices []KataDevice
 }
 
 // KataDevice is a function of the node in a sandbox.
 type KataDevice struct {
-	// Address is the function's on the node.
+	// Address is the function's address on the node.
 	Address pci.Address
 	// Bus is the port or bus of the VM that it is on, such as "rp0"; empty if the
 	// state does not name it.
 	Bus string
-	// GuestPath is the function's path in the guest, "05/00": the slot of each bridge from
-	// the root bus on, and its own. Kata 4.1.0 does not write it down; empty then.
+	// GuestPath is the function's path in the guest, "05/00": the slot of each bridge from the root bus on, and its own. It is empty
+	// in states of Kata 4.1.0, which does not write it.
 	GuestPath string
-	// ColdPlugged says that the VM booted with it.
+	// ColdPlugged is set if the VM booted with the function.
 	ColdPlugged bool
-	// Endpoint says that it is a network interface of the pod that Kata gave the VM.
+	// Endpoint is set if the function is a network interface of the pod that Kata gave to the VM.
 	Endpoint bool
 }
 
@@ -65,19 +63,18 @@ func sources() []source {
 }
 
 const (
-	// maxState is far above any state: Kata's own configuration is most of it.
+	// maxState is the size limit of a state in bytes. Real states, which mostly contain Kata's configuration, are much smaller.
 	maxState = 4 << 20
-	// maxSandboxes bounds how many are read; the kubelet's own limit is some hundred
-	// pods.
+	// maxSandboxes limits how many states are read for a runtime. The kubelet's own limit is some hundred pods.
 	maxSandboxes = 4096
 )
 
 // ReadKataSandboxes returns the sandboxes that the node's states name, by runtime and id, and what it read: the directories, and each
 // state that could not be read or parsed. A directory without a state is a sandbox that is being created or removed.
 //
-// The Go runtime has its states in /run/vc/sbs/<id>/persist.json, the Rust runtime in /run/kata/<id>/state.json. The files
-// are Kata's own, for its own next process, and no interface. What is known here is that of Kata 4.1.0: a file that says
-// something else is damaged, and never half believed. States contain annotations of pods: only the fields declared here are read.
+// The Go runtime has its states in /run/vc/sbs/<id>/persist.json, the Rust runtime in /run/kata/<id>/state.json. Kata writes the
+// files for its own next process; they are no stable interface. The format here is that of Kata 4.1.0. A file in another format
+// counts as damaged, and nothing of it is used. States contain annotations of pods: only the fields declared here are read.
 func ReadKataSandboxes(n *facts.Node) ([]KataSandbox, []facts.Fact) {
 	var found []KataSandbox
 	var asked []facts.Fact
@@ -102,7 +99,7 @@ func ReadKataSandboxes(n *facts.Node) ([]KataSandbox, []facts.Fact) {
 	return found, asked
 }
 
-// read reads one state. It must be of the sandbox whose directory it is in.
+// read reads one state, which must be the state of the sandbox that its directory names.
 func (src *source) read(n *facts.Node, id string) (KataSandbox, error) {
 	file := path.Join(src.dir, id, src.file)
 	text, err := n.FS().ReadAtMost(file, maxState)

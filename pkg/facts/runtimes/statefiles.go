@@ -9,8 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// persistVersion is the newest form of the state that is known
-// (virtcontainers/persist/api CurPersistVersion).
+// persistVersion is the newest version of the state's format that is known (virtcontainers/persist/api CurPersistVersion).
 const persistVersion = 2
 
 // goState has the needed fields of virtcontainers/persist/api SandboxState.
@@ -87,8 +86,7 @@ func (s *KataSandbox) addDevice(v goDevice, cold bool) error {
 	return nil
 }
 
-// addEndpoint adds a physical endpoint. Kata lists its function among the devices too,
-// since it plugs it as one.
+// addEndpoint adds a physical endpoint. Kata lists its function among the devices too, because it plugs the function as a device.
 func (s *KataSandbox) addEndpoint(address string) error {
 	a, err := pci.ParseAddress(address)
 	if err != nil {
@@ -102,8 +100,8 @@ func (s *KataSandbox) addEndpoint(address string) error {
 	return nil
 }
 
-// guestPath returns a path that is written as text. Kata 4.1.0 writes an empty object,
-// since its type has no exported field.
+// guestPath returns a path that the state has as text. Kata 4.1.0 writes an empty object instead, because the path's Go type has no
+// exported field. The result is empty then.
 func guestPath(written json.RawMessage) string {
 	var path string
 	if err := json.Unmarshal(written, &path); err != nil {

@@ -14,8 +14,8 @@ import (
 // VMM is a process that runs a sandbox's VM.
 type VMM struct {
 	PID int
-	// Sandbox is the pod's sandbox by the VM's name, "sandbox-<id>", as Kata gives it
-	// to QEMU (virtcontainers/qemu.go); empty if the command line does not say.
+	// Sandbox is the id of the pod's sandbox, from the name "sandbox-<id>" that Kata gives to the VM in QEMU's command line
+	// (virtcontainers/qemu.go). It is empty if the command line has no such name.
 	Sandbox string
 	// Cmdline is the command line, with spaces between its words.
 	Cmdline facts.Fact
@@ -23,7 +23,7 @@ type VMM struct {
 	args []string
 }
 
-// VMMs returns the VMMs that run now, as far as /proc shows them.
+// VMMs returns the running VMMs, as far as /proc shows them.
 func VMMs(n *facts.Node) []VMM {
 	var vmms []VMM
 	// Names are cut after 15 characters.
@@ -49,7 +49,7 @@ func (v *VMM) Has(text string) bool {
 	return slices.ContainsFunc(v.args, func(arg string) bool { return strings.Contains(arg, text) })
 }
 
-// Option returns what follows a word of the command line, as in "-sandbox on".
+// Option returns the word after an option of the command line, as in "-sandbox on".
 func (v *VMM) Option(name string) string {
 	if i := slices.Index(v.args, name); i >= 0 && i+1 < len(v.args) {
 		return v.args[i+1]
@@ -57,8 +57,8 @@ func (v *VMM) Option(name string) string {
 	return ""
 }
 
-// BlockDevices returns the block devices of the node that the VMM has open: the number of each, as the value of the link that
-// shows it. unread are the links that could not be read.
+// BlockDevices returns the block devices of the node that the VMM has open. Each fact is the link in /proc that shows the device,
+// and its value is the device's number. unread are the links that could not be read.
 func (v *VMM) BlockDevices(n *facts.Node) (devices, unread []facts.Fact) {
 	dir := sysfs.Process(v.PID, "fd")
 	names, listed := n.List(dir)
@@ -78,7 +78,7 @@ func (v *VMM) BlockDevices(n *facts.Node) (devices, unread []facts.Fact) {
 	return devices, unread
 }
 
-// blockDevice returns the number of a block device by a path in /dev, where /dev/mapper has links.
+// blockDevice returns the number of a block device, given its path in /dev. It follows links in /dev/mapper.
 func blockDevice(n *facts.Node, name string) (number string, ok bool) {
 	if !strings.HasPrefix(name, "/dev/") {
 		return "", false
@@ -97,17 +97,16 @@ func blockDevice(n *facts.Node, name string) (number string, ok bool) {
 
 // Passed is a function of the node that a VMM's command line gives to its VM.
 type Passed struct {
-	// Address is as the command line has it.
+	// Address is the address as the command line has it.
 	Address string
-	// Bus is the bus of the VM that it is on; empty for the root bus.
+	// Bus is the bus of the VM on which the function is; empty for the root bus.
 	Bus string
-	// WithROM is set if the VM sees the function's option ROM: neither "rombar=0" nor
-	// an empty "romfile=" keeps it away (QEMU: hw/pci/pci.c).
+	// WithROM is set if the VM sees the function's option ROM, because neither "rombar=0" nor an empty "romfile=" hides it (QEMU:
+	// hw/pci/pci.c).
 	WithROM bool
 }
 
-// Passed returns the functions that QEMU's command line names. Those that were plugged
-// into the running VM are not there.
+// Passed returns the functions that QEMU's command line names. Functions that were plugged into the running VM are not among them.
 func (v *VMM) Passed() []Passed {
 	var all []Passed
 	for _, arg := range v.args {
@@ -135,8 +134,8 @@ func (v *VMM) Passed() []Passed {
 	return all
 }
 
-// GPUDaemons returns the command lines of NVIDIA's daemons that run now and keep GPUs
-// of the node open: persistenced, and the host engine of DCGM.
+// GPUDaemons returns the command lines of the running daemons of NVIDIA that keep GPUs of the node open: persistenced, and the host
+// engine of DCGM.
 func GPUDaemons(n *facts.Node) []facts.Fact {
 	var all []facts.Fact
 	for _, p := range processes(n, "nvidia-persiste", "nv-hostengine") {
@@ -204,7 +203,7 @@ func (l *layout) place(word string) bool {
 	return true
 }
 
-// slot returns that of an address, "2" or "0x5.0x1", or the first free one.
+// slot returns the slot in an address such as "2" or "0x5.0x1", or the first free slot if addr is empty.
 func (l *layout) slot(addr string) (int, bool) {
 	if addr != "" {
 		text, _, _ := strings.Cut(addr, ".")
@@ -221,8 +220,7 @@ func (l *layout) slot(addr string) (int, bool) {
 	return 0, false
 }
 
-// deviceOptions splits what follows -device: "vfio-pci,host=...", or with "driver=" before
-// the model.
+// deviceOptions splits the word after -device: "vfio-pci,host=..." or "driver=vfio-pci,host=...".
 func deviceOptions(word string) (model string, options map[string]string) {
 	options = map[string]string{}
 	for i, option := range strings.Split(word, ",") {
@@ -235,8 +233,7 @@ func deviceOptions(word string) (model string, options map[string]string) {
 	return options["driver"], options
 }
 
-// isPCI reports whether a model of QEMU's is a PCI device, by its name: those that Kata
-// uses.
+// isPCI reports whether a model of QEMU is a PCI device, by its name. It knows the models that Kata uses.
 func isPCI(model string) bool {
 	return strings.HasSuffix(model, "-pci") || strings.HasSuffix(model, "-bridge") || model == "pcie-root-port" ||
 		model == "x3130-upstream" || strings.HasSuffix(model, "-pci-non-transitional") || strings.HasSuffix(model, "-pci-transitional")
