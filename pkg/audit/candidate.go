@@ -15,7 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// CandidateVerdict says whether a node is fit.
+// CandidateVerdict says whether a node is fit for kata-vfio.
 type CandidateVerdict string
 
 // Verdicts.
@@ -26,19 +26,19 @@ const (
 	Unfit          CandidateVerdict = "unfit"
 )
 
-// Candidate is the answer for one node.
+// Candidate is the result of [JudgeCandidate] for one node.
 type Candidate struct {
 	Subject finding.Subject `json:"subject"`
 	Profile string          `json:"profile"`
 	Basis   *finding.Basis  `json:"basis,omitempty"`
-	// RuleFiles have the organization's own rules among those that were asked.
+	// RuleFiles are the files of the organization's own rules, if these were checked too.
 	RuleFiles []rule.File `json:"ruleFiles,omitempty"`
 	// Blueprint is the source of the blueprint.
 	Blueprint string           `json:"blueprint"`
 	Verdict   CandidateVerdict `json:"verdict"`
 	// FailOn is the least severity that makes a node unfit.
 	FailOn rule.Severity `json:"failOn"`
-	// Refusals prevent all changes until you solve them. ByHand are those that bootstrap leaves to you.
+	// Refusals are problems that prevent all changes until you solve them. ByHand are problems that bootstrap leaves to you.
 	Refusals []state.Problem   `json:"refusals"`
 	ByHand   []state.Problem   `json:"byHand"`
 	Changes  []CandidateChange `json:"changes"`
@@ -49,9 +49,9 @@ type Candidate struct {
 	Repaired []CandidateRule `json:"repaired"`
 	// Remaining are the failures after the changes, each with its fix.
 	Remaining []finding.Finding `json:"remaining"`
-	// Open are the checks that nobody can answer before the reboot.
+	// Open are the checks whose answer is unknown before the reboot.
 	Open []CandidateRule `json:"open"`
-	// Unknown are those without an answer now and after the changes.
+	// Unknown are the checks without an answer, now and after the changes.
 	Unknown []finding.Finding `json:"unknown"`
 }
 
@@ -64,7 +64,7 @@ type CandidateRule struct {
 	Now finding.State `json:"now"`
 }
 
-// CandidateChange has the changes of one part of bootstrap.
+// CandidateChange is the set of changes that one part of bootstrap makes.
 type CandidateChange struct {
 	Part string `json:"part"`
 	// Files are the changed files, also of /proc and /sys, except for the kernel's command line.
@@ -86,8 +86,8 @@ type CandidateNode struct {
 	Checks []check.Check
 	// Blueprint is the source of the plan's blueprint.
 	Blueprint string
-	// Ask asks a running containerd; nil if there is none. It is not used if containerd restarts, because it then runs with
-	// its files.
+	// Ask asks a running containerd; nil if there is none. It is not used if the changes restart containerd, because containerd then
+	// runs with the configuration in its files.
 	Ask runtimes.Ask
 }
 
@@ -95,8 +95,8 @@ type CandidateNode struct {
 // bootstrap would make, the checks that would then pass, and the failures that remain. A failure of the severity failOn or
 // worse makes it unfit.
 //
-// It runs the checks a second time, on the files as bootstrap would leave them. Facts that the kernel shows only after a
-// reboot are not in files: see [scenarios]. A check whose answer depends on them is neither promised nor refused.
+// It runs the checks a second time, on the files as bootstrap would leave them. Facts that the kernel shows only after a reboot are
+// not in files: see [scenarios]. A check whose answer depends on them is listed in Open.
 func JudgeCandidate(ctx context.Context, n *CandidateNode, o check.Options, failOn rule.Severity) *Candidate {
 	j := &judge{ctx: ctx, node: n, options: o, outlook: withSockets(n.FS, n.Plan.Outlook()), before: worst(n.Report)}
 	plain, after := j.audit()
@@ -119,7 +119,7 @@ func (c *Candidate) verdict() CandidateVerdict {
 	return c.outcome()
 }
 
-// outcome returns the verdict if nothing is against the node.
+// outcome returns the verdict on a node without refusals and without failures that make it unfit.
 func (c *Candidate) outcome() CandidateVerdict {
 	switch {
 	case c.Reboot:
@@ -158,12 +158,12 @@ type judge struct {
 	node    *CandidateNode
 	options check.Options
 	outlook *bootstrap.Outlook
-	// before is the worst finding of each check as the node is.
+	// before has the worst finding of each check on the present node.
 	before map[string]finding.Finding
 }
 
-// audit runs all checks on the node as it would be, once for each scenario. Plain is the report on the certain facts only,
-// without the assumptions of scenarios.
+// audit runs all checks on the node as the changes would leave it, once for each scenario. plain is the report on the certain facts
+// only, without the assumptions of scenarios.
 func (j *judge) audit() (plain *finding.Report, each []*finding.Report) {
 	over := func(s scenario) *finding.Report {
 		return j.run(j.node.FS.WithOverlay(s.files), s.snapshot, j.node.Checks)
@@ -195,7 +195,7 @@ func (j *judge) restarts() bool {
 	})
 }
 
-// worst returns the worst finding of each check. A report has them in this order.
+// worst returns the worst finding of each check. The findings of a report are sorted, the worst first.
 func worst(r *finding.Report) map[string]finding.Finding {
 	all := map[string]finding.Finding{}
 	for _, f := range r.Findings {

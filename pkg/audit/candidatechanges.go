@@ -23,7 +23,7 @@ func (j *judge) changes(repaired []CandidateRule) []CandidateChange {
 	for _, part := range j.parts() {
 		change := j.change(part)
 		if len(change.Files) == 0 {
-			continue // the operator adds the arguments: bootstrap has no file for them
+			continue // the operator must add the arguments, because bootstrap has no file for them
 		}
 		if slices.Contains(read, part) {
 			s := j.scenario(part)
@@ -41,7 +41,7 @@ func (j *judge) scenario(without ...string) scenario {
 	return all[len(all)-1]
 }
 
-// partsRead are the parts whose files the checks read. No other part can repair one.
+// partsRead returns the parts whose files the checks read. No other part can repair a check.
 func (j *judge) partsRead(checks []check.Check) []string {
 	if len(checks) == 0 {
 		return nil
@@ -50,14 +50,14 @@ func (j *judge) partsRead(checks []check.Check) []string {
 	read := map[string]bool{}
 	s := j.scenario()
 	j.run(j.node.FS.WithOverlay(s.files).WithTap(func(a sysfs.Access) {
-		// Checks run in parallel, and each read comes here.
+		// Checks run in parallel, and this function is called for each read.
 		mu.Lock()
 		defer mu.Unlock()
 		read[path.Clean(a.Path)] = true
 	}), s.snapshot, checks)
 	parts := []string{}
 	if j.outlook.IOMMU {
-		parts = append(parts, host.KernelPart) // the snapshot is another without it
+		parts = append(parts, host.KernelPart) // without this part, the snapshot differs
 	}
 	for _, f := range j.outlook.Files {
 		if read[f.Path] {

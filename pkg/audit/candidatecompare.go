@@ -10,7 +10,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// compare sorts the checks: repaired, remaining, open or unknown. A check that does not fail before or after is in none.
+// compare puts each check into one of the lists Repaired, Remaining, Open and Unknown. A check that fails neither before nor after
+// the changes is in no list.
 func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Report) {
 	each := make([]map[string]finding.Finding, len(after))
 	for i := range after {
@@ -21,10 +22,10 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 		compared := CandidateRule{ID: id, Title: now.Title, Severity: now.Severity, Now: now.State}
 		switch state, same := outcome(each, id); {
 		case len(each) > 1 && j.isReview(id) && (now.State == finding.Fail || state == finding.Fail):
-			c.Open = append(c.Open, compared) // it counts the answers of others, of which some are open
+			c.Open = append(c.Open, compared) // it summarizes the answers of other checks, of which some are open
 		case state == finding.Fail && len(in(plain, id, finding.Fail)) == 0:
 			compared.Severity = severest(each, id, now)
-			c.Open = append(c.Open, compared) // by assumptions of scenarios, such as the numbers of groups
+			c.Open = append(c.Open, compared) // it fails only because of assumptions of the scenarios, such as the numbers of groups
 		case !same, undetermined(state) && !undetermined(now.State):
 			compared.Severity = severest(each, id, now)
 			c.Open = append(c.Open, compared)
@@ -45,12 +46,13 @@ func (j *judge) compare(c *Candidate, plain *finding.Report, after []*finding.Re
 	}
 }
 
-// isReview reports whether a check is about the answers of all others.
+// isReview reports whether a check judges the answers of all other checks.
 func (j *judge) isReview(id string) bool {
 	return slices.ContainsFunc(j.node.Checks, func(c check.Check) bool { return c.ID == id && c.Review != nil })
 }
 
-// outcome returns a check's state in all scenarios, and whether it is the same: good, failed or undetermined.
+// outcome returns a check's state in the first scenario, and whether all scenarios agree: the check is good, failed or undetermined
+// in all of them.
 func outcome(each []map[string]finding.Finding, id string) (state finding.State, same bool) {
 	state = each[0][id].State
 	for _, found := range each[1:] {
@@ -75,8 +77,8 @@ func severest(each []map[string]finding.Finding, id string, now finding.Finding)
 	return worst
 }
 
-// remaining returns the failures of a check that remain after the changes, in the words of the plain report, because those
-// of a scenario may be about its assumptions.
+// remaining returns the failures of a check that remain after the changes, in the words of the plain report, because the words of a
+// scenario's report may refer to its assumptions.
 func remaining(plain, after []finding.Finding) []finding.Finding {
 	still := slices.DeleteFunc(slices.Clone(plain), func(f finding.Finding) bool {
 		return !slices.ContainsFunc(after, func(a finding.Finding) bool {

@@ -20,15 +20,15 @@ type scenario struct {
 	files    *sysfs.Overlay
 }
 
-// scenarios returns the nodes that the changes may lead to, usually one. If the next boot switches the IOMMU on, it is
+// scenarios returns the possible states of the node after the changes, usually one. If the next boot switches the IOMMU on, it is
 // certain that
 //
 //   - the kernel drives a unit, and puts each function into a group;
 //   - groups have translated domains, or identity domains with kernel.iommu: Passthrough;
 //
-// but not which functions share a group, whether domains are strict, which regions of memory the firmware reserves for
-// devices, and whether interrupts are remapped. There are two scenarios then: in one, all this is as good as possible, in
-// the other, as bad. An answer that is the same in both is certain.
+// but not which functions share a group, whether domains are strict, which regions of memory the firmware reserves for devices, and
+// whether interrupts are remapped. In this case there are two scenarios: in one, all these facts are as good as possible, and in
+// the other as bad as possible. An answer that is the same in both is certain.
 func scenarios(o *bootstrap.Outlook, s *device.Snapshot, without []string) []scenario {
 	if !o.IOMMU || slices.Contains(without, host.KernelPart) {
 		return []scenario{{s, overlay(o, without)}}
@@ -40,7 +40,7 @@ func scenarios(o *bootstrap.Outlook, s *device.Snapshot, without []string) []sce
 	return all
 }
 
-// overlay has the files that the changes write.
+// overlay returns the files that the changes write, except those of the parts in without.
 func overlay(o *bootstrap.Outlook, without []string) *sysfs.Overlay {
 	files := sysfs.NewOverlay()
 	for i := range o.Files {
@@ -77,8 +77,8 @@ func apart(s *device.Snapshot, o *bootstrap.Outlook) *device.Snapshot {
 	return after
 }
 
-// together returns the snapshot with all functions below a root bus in one group, in which the firmware has a region. The
-// kernel joins no functions of different root buses.
+// together returns the snapshot with all functions below a root bus in one group, for which the firmware reserves a region. The
+// kernel never puts functions of different root buses into one group.
 func together(s *device.Snapshot, o *bootstrap.Outlook) *device.Snapshot {
 	after := withUnit(s)
 	of := map[string]int{}
@@ -113,10 +113,10 @@ func domain(o *bootstrap.Outlook, translated string) string {
 	return translated
 }
 
-// show adds the files in which the kernel shows the groups. Files about the unit's hardware are not known before.
+// show adds the files in which the kernel shows the groups. Files about the IOMMU's hardware are unknown before the boot.
 func show(files *sysfs.Overlay, s *device.Snapshot) {
 	const mode = 0o444
-	// The name of a VT-d unit: other IOMMUs are on without an argument.
+	// dmar0 is the name of a VT-d unit. Other IOMMUs are on without a kernel argument, so this scenario does not arise for them.
 	files.Put("sys/class/iommu/dmar0/uevent", nil, mode, 0, 0)
 	for _, g := range s.Groups {
 		dir := fmt.Sprintf("sys/kernel/iommu_groups/%d", g.Number)

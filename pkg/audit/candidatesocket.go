@@ -13,8 +13,8 @@ import (
 // socketWants is the directory of links to the socket units that systemd starts at each boot.
 const socketWants = "etc/systemd/system/sockets.target.wants/"
 
-// withSockets adds to an outlook the socket files that systemd creates for the units which the changes enable: bootstrap
-// starts them, and so does each boot.
+// withSockets adds to an outlook the socket files that systemd creates for the units that the changes enable. Bootstrap starts
+// these units, and so does each boot.
 func withSockets(node *sysfs.FS, o *bootstrap.Outlook) *bootstrap.Outlook {
 	all := *o
 	for i := range o.Files {

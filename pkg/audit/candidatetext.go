@@ -18,14 +18,14 @@ func CandidateFormats() []string { return []string{"table", "json", "yaml"} }
 
 // CandidateOptions say how to print.
 type CandidateOptions struct {
-	// Show is the least severity of the checks in a table.
+	// Show is the least severity of the checks that a table shows.
 	Show  rule.Severity
 	Color bool
 	// Width is the width of a table in characters; 0 is [output.PageWidth].
 	Width int
 }
 
-// WriteCandidate writes the answer.
+// WriteCandidate writes a candidate in one of [CandidateFormats].
 func WriteCandidate(w io.Writer, c *Candidate, format string, o CandidateOptions) error {
 	if done, err := output.Document(w, format, "candidate", c); done || err != nil {
 		return err
@@ -46,13 +46,13 @@ func WriteCandidate(w io.Writer, c *Candidate, format string, o CandidateOptions
 	return nil
 }
 
-// page is text that grows.
+// page collects the text of a page.
 type page struct {
 	out     strings.Builder
 	options CandidateOptions
 }
 
-// lines writes text within the width, behind first and indent.
+// lines writes text within the width, with first before the first line and indent before all others.
 func (p *page) lines(first, indent, text string) {
 	for i, line := range output.Wrap(output.Visible(text), p.options.Width-len(indent)) {
 		if i > 0 {
@@ -90,7 +90,7 @@ func (p *page) head(c *Candidate) {
 	}
 }
 
-// words are the verdict with its reasons.
+// words returns the verdict with its reasons.
 func (c *Candidate) words() string {
 	solve := output.Count(len(c.Refusals), "problem")
 	failing := c.Failing()
@@ -206,7 +206,7 @@ func (p *page) hides(s rule.Severity) bool {
 	return p.options.Show != "" && s.Compare(p.options.Show) > 0
 }
 
-// remaining has each check once, with the fix of its first finding.
+// remaining writes each check once, with the fix of its first finding.
 func (p *page) remaining(found []finding.Finding) {
 	found = slices.DeleteFunc(slices.Clone(found), func(f finding.Finding) bool { return p.hides(f.Severity) })
 	if len(found) == 0 {

@@ -9,9 +9,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// joinCompanions marks the companions of each GPU. A companion without a reset of its own is not at fault if the GPU's reset
-// covers it, or if it is in another IOMMU group: a claim without parameters then includes it and does not give it to the VM.
-// A companion that the node config selects for itself needs a reset of its own.
+// joinCompanions marks the companions of each GPU. A companion without a reset of its own is not at fault if the GPU's reset covers
+// it, or if it is in another IOMMU group: in that case, a claim without parameters includes the companion and does not give it to
+// the VM. A companion that the node config selects as a device of its own needs its own reset.
 func (inv *Inventory) joinCompanions(n plan.Node) {
 	for i := range inv.Devices {
 		gpu := &inv.Devices[i]

@@ -72,7 +72,7 @@ func fill(g Grade) string {
 	return map[Grade]string{None: "gray90", Good: "palegreen", Concern: "khaki", Bad: "lightpink"}[g]
 }
 
-// clusters writes every function's node, those of one group in one cluster.
+// clusters writes the node of every function, and puts the nodes of one IOMMU group into one cluster.
 func clusters(b *strings.Builder, inv *Inventory) {
 	var groups []int
 	for i := range inv.Devices {
@@ -132,8 +132,8 @@ func edges(b *strings.Builder, parent string, n *Node) {
 	}
 }
 
-// groupedAreas joins each GPU with the NICs at its switch or root. Those that have
-// no more than a NUMA node in common would be too many lines.
+// groupedAreas connects each GPU with the NICs at its switch or root. It draws no lines for GPUs and NICs that have only a NUMA
+// node in common, because these would be too many.
 func groupedAreas(b *strings.Builder, inv *Inventory) {
 	drawn := map[pci.Address]bool{}
 	for i := range inv.Devices {
@@ -148,7 +148,7 @@ func groupedAreas(b *strings.Builder, inv *Inventory) {
 			if !drawn[nic] {
 				continue
 			}
-			// Without constraint=false, the lines between neighbors would decide where the tree's nodes are.
+			// With constraint=false, the lines between neighbors don't change the positions of the tree's nodes.
 			fmt.Fprintf(b, "\t%s -> %s [dir=none, style=dotted, constraint=false, label=%s];\n", quote(d.Address.String()), quote(nic.String()), quote(d.Near.Nearness))
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"unicode/utf8"
 )
 
-// Drawing is a laid out page: every box, line and text with its place.
+// Drawing is the layout of a page: every box, line and text with its position.
 type Drawing struct {
 	Width, Height int
 	// Name and Description describe the drawing to readers who can't see it.
@@ -14,10 +14,10 @@ type Drawing struct {
 	Links             []Link
 	Cards             []Card
 	Outlines          []Outline
-	// Folds are root buses of which only counts are drawn.
+	// Folds are root buses that are drawn as counts of their functions.
 	Folds   []Fold
 	Symbols []Symbol
-	// Areas are the links of cards that are too small to be clicked.
+	// Areas are links that replace the links of cards that are too small to click.
 	Areas []Area
 	// LegendOutline is the sample of an outline in the legend.
 	LegendOutline Rect
@@ -47,13 +47,13 @@ type Card struct {
 	Culprit bool
 	Device  *Device
 	Texts   []Text
-	// Symbol repeats the standing as a shape; nil if it is None.
+	// Symbol shows the grade as a shape; nil if the card shows no grade.
 	Symbol *Symbol
 	// Tags name the function's tenants.
 	Tags []Tag
-	// Title describes it completely in a few lines.
+	// Title describes the function completely in a few lines.
 	Title string
-	// Page is the target of a click, in an HTML page.
+	// Page is the target of a click on the card in an HTML page.
 	Page string
 }
 
@@ -73,8 +73,7 @@ type Area struct {
 // Link is a line from a bridge to a function below it, through points.
 type Link struct {
 	Points []Point
-	// Broken is set on the way between functions of different tenants that reach
-	// each other.
+	// Broken is set if the link is part of the path between functions of different tenants that can reach each other.
 	Broken bool
 }
 
@@ -87,8 +86,7 @@ type Outline struct {
 	Title string
 	// Alone is set if the group has one member.
 	Alone bool
-	// Broken is set if several tenants have functions of the group, and Symbol
-	// says so.
+	// Broken is set if several tenants have functions of the group. Symbol is the mark for this, nil otherwise.
 	Broken bool
 	Symbol *Symbol
 }
@@ -123,7 +121,7 @@ func (r Rect) Grow(left, top, right, bottom int) Rect {
 	return Rect{r.X - left, r.Y - top, r.W + left + right, r.H + top + bottom}
 }
 
-// Face is a way to write: it fixes a text's size and class.
+// Face is a style of text: it determines the size and the CSS class.
 type Face int
 
 // Faces. All but Title and Head are monospaced, so that a text's width is
@@ -144,9 +142,8 @@ func (f Face) class() string {
 	return [...]string{Title: "title", Head: "head", Strong: "strong", Body: "body", Small: "small"}[f]
 }
 
-// measureText returns the largest width of a text. A glyph of the usual
-// monospaced fonts is 0.55 (Consolas) to 0.61 (DejaVu Sans Mono) of the size
-// wide; those of the proportional faces are narrower on average.
+// measureText returns the largest width that a text may have, in pixels. A glyph of the usual monospaced fonts is 0.55 (Consolas)
+// to 0.61 (DejaVu Sans Mono) of the size wide; those of the proportional faces are narrower on average.
 func measureText(text string, f Face) int {
 	return (utf8.RuneCountInString(text)*f.size()*62 + 99) / 100
 }

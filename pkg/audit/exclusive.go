@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// domainWords is a domain's state where its name is shown: "exclusive switch: tenant 0123456789abcdef".
+// domainWords returns a domain's state for a place that already shows the domain's name: "exclusive switch: tenant 0123456789abcdef".
 func domainWords(d *plan.DomainState) string {
 	name := strings.TrimSpace(isolation.ExclusiveDomain{Kind: d.Domain.Kind}.String())
 	if d.Domain.Kind == isolation.FabricDomain {
@@ -32,7 +32,7 @@ func (inv *Inventory) exclusiveAt(d *Device) []string {
 	})
 }
 
-// exclusiveOn returns the states of the domains that a root bus is, or is in.
+// exclusiveOn returns the states of the domains that are the root bus itself or contain it.
 func (inv *Inventory) exclusiveOn(r *Root) []string {
 	return inv.exclusiveWhere(func(x *isolation.ExclusiveDomain) bool {
 		return x.Kind == isolation.RootPortDomain && x.Name == r.Name ||
@@ -40,7 +40,7 @@ func (inv *Inventory) exclusiveOn(r *Root) []string {
 	})
 }
 
-// exclusiveBeyond returns the states of the domains that no place in the tree stands for.
+// exclusiveBeyond returns the states of the domains without a place in the tree.
 func (inv *Inventory) exclusiveBeyond() []string {
 	return inv.exclusiveWhere(func(x *isolation.ExclusiveDomain) bool {
 		unknownNUMA := x.Kind == isolation.NUMADomain && !slices.ContainsFunc(inv.Devices, func(d Device) bool {
@@ -60,7 +60,7 @@ func (inv *Inventory) exclusiveWhere(so func(*isolation.ExclusiveDomain) bool) [
 	return all
 }
 
-// beyondBranches are the lines of the domains that no place in the tree stands for.
+// beyondBranches returns the lines of the domains without a place in the tree.
 func (inv *Inventory) beyondBranches() []output.Branch {
 	var all []output.Branch
 	for _, words := range inv.exclusiveBeyond() {
@@ -69,7 +69,7 @@ func (inv *Inventory) beyondBranches() []output.Branch {
 	return all
 }
 
-// keptFor returns the tenant of the function's domain, if that is all that keeps the function from claims; otherwise "".
+// keptFor returns the tenant of the function's exclusive domain, if nothing else keeps the function from claims; otherwise "".
 func (d *Device) keptFor() string {
 	tenant := ""
 	for i := range d.Refusals {
@@ -86,7 +86,7 @@ func (d *Device) keptFor() string {
 	return tenant
 }
 
-// Waits is the state of a function that only its sanitizing stage or an exclusive domain keeps from claims; otherwise "".
+// Waits returns the state of a function if only its sanitizing stage or an exclusive domain keeps it from claims; otherwise "".
 func (d *Device) Waits() string {
 	switch {
 	case d.Sanitizing:

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// fabricLines shows a fabric with its partitions, within a width. A narrow terminal goes without the modules.
+// fabricLines returns the lines for a fabric and its partitions, within a width. On a narrow terminal, the column of modules is left out.
 func fabricLines(s *plan.FabricState, width, terminal int) []string {
 	lines := output.Wrap(output.Visible(s.Words()), width)
 	for _, note := range s.Notes() {
@@ -24,7 +24,7 @@ func fabricLines(s *plan.FabricState, width, terminal int) []string {
 	return append(append(lines, ""), output.Columns(s.Rows(), terminal, "MODULES")...)
 }
 
-// fabricBranches are the lines of the fabric in a tree.
+// fabricBranches returns the lines of the fabric in a tree.
 func (inv *Inventory) fabricBranches() []output.Branch {
 	s := inv.Fabric
 	if s == nil {
@@ -55,7 +55,7 @@ func PartitionGrade(p *plan.PartitionState) Grade {
 	return None
 }
 
-// joinFabric sets the place of each GPU on the board, and the active partition that it is in.
+// joinFabric sets each GPU's place on the board, and its active partition.
 func (inv *Inventory) joinFabric() {
 	if inv.Fabric == nil {
 		return
@@ -73,7 +73,8 @@ func (inv *Inventory) joinFabric() {
 	}
 }
 
-// fabricWords is the place of a GPU on its board, and its active partition: "module 3, partition 12 active"; empty for other functions.
+// fabricWords returns the place of a GPU on its board, and its active partition: "module 3, partition 12 active"; empty for other
+// functions.
 func (d *Device) fabricWords() string {
 	var words []string
 	if d.FabricModule != nil {
@@ -85,12 +86,12 @@ func (d *Device) fabricWords() string {
 	return strings.Join(words, ", ")
 }
 
-// places are the states that a function's place in the hardware adds to its line or card: its place on a board, and exclusive domains.
+// places returns the texts about a function's place in the hardware for its line or card: its place on a board, and exclusive domains.
 func (d *Device) places() []string {
 	return slices.DeleteFunc(append([]string{d.fabricWords()}, d.exclusive...), func(s string) bool { return s == "" })
 }
 
-// beyond returns the states that no place in the tree stands for, for a heading: those of exclusive domains, and of the fabric.
+// beyond returns the states that have no place in the tree, for a heading: those of exclusive domains, and of the fabric.
 func (inv *Inventory) beyond() []string {
 	all := inv.exclusiveBeyond()
 	if inv.Fabric != nil {
@@ -99,7 +100,8 @@ func (inv *Inventory) beyond() []string {
 	return all
 }
 
-// fabricText is the fabric in a drawing: in one line, why it has no partitions, and which of them claims have. The cards have the rest.
+// fabricText returns the lines about the fabric in a drawing: its state, the notes about it, and the partitions that are active or
+// that claims have. The cards show the rest.
 func fabricText(s *plan.FabricState) []string {
 	if s == nil {
 		return nil
@@ -113,7 +115,7 @@ func fabricText(s *plan.FabricState) []string {
 	return lines
 }
 
-// fabricEdges are the pairs of neighbors in each active partition, by which a graph shows what it joins.
+// fabricEdges returns the pairs of consecutive GPUs in each active partition, which a graph connects by lines.
 func (inv *Inventory) fabricEdges() [][2]*Device {
 	var edges [][2]*Device
 	if inv.Fabric == nil {

@@ -1,7 +1,7 @@
-// Package audit shows a node to people and to machines: its functions with their isolation verdicts, as values and in print.
-// It only reads; nothing it links can write to the kernel. It draws a node's PCIe tree as an SVG for people and as a
-// Graphviz graph for machines: [Arrange] places each box and text, [WriteSVG] writes the result. It also judges a node
-// before bootstrap ([JudgeCandidate]).
+// Package audit shows a node to people and to machines: its functions with their isolation verdicts, as data and as text. It only
+// reads; no code that it links can write to the kernel. It draws a node's PCIe tree as an SVG for people and as a Graphviz graph
+// for machines: [Arrange] places each box and text, [WriteSVG] writes the result. It also judges a node before bootstrap
+// ([JudgeCandidate]).
 package audit
 
 import (
@@ -28,8 +28,7 @@ type Inventory struct {
 	Host device.Host `json:"host"`
 	// Basis is the config that decides which functions the plugin publishes; nil if no node was read.
 	Basis *finding.Basis `json:"basis,omitempty"`
-	// Unread names the facts of the node that could not be read and therefore do not count in the verdicts, one sentence
-	// each.
+	// Unread names the facts of the node that could not be read, so that the verdicts ignore them, one sentence each.
 	Unread []string `json:"unread,omitempty"`
 	// Devices are all functions, bridges included, by address.
 	Devices []Device `json:"devices"`
@@ -48,7 +47,7 @@ type Device struct {
 	// GroupMembers are the members of the function's IOMMU group by address,
 	// itself and bridges included.
 	GroupMembers []pci.Address `json:"groupMembers"`
-	// PFAddress and VFIndex are set for a VF.
+	// PFAddress and VFIndex are the PF of a VF and its index; nil for other functions.
 	PFAddress *pci.Address `json:"pf,omitempty"`
 	VFIndex   *int         `json:"vfIndex,omitempty"`
 
@@ -59,12 +58,12 @@ type Device struct {
 	// Reasons say why the function is not isolated, worst first: objects with
 	// code, severity, text, fix and evidence.
 	Reasons []rule.Verdict `json:"reasons"`
-	// Notes have the same form and don't break isolation.
+	// Notes have the same form as Reasons, and don't break isolation.
 	Notes []rule.Verdict `json:"notes"`
 	// Evidence is the evidence of the verdict.
 	Evidence []rule.Evidence `json:"evidence"`
-	// Refusals are Prepare's reasons against a claim for the function that sets no parameters. They are empty if it accepts
-	// the claim. Taints are published for the same reasons.
+	// Refusals are Prepare's reasons against a claim for the function that sets no parameters. They are empty if it accepts the claim.
+	// The plugin publishes taints for the same reasons.
 	Refusals []rule.Verdict `json:"refusals"`
 	// Sanitizing is set if the function only waits for its sanitizing stage, or is in it. Claims are refused until it ends.
 	Sanitizing bool `json:"sanitizing,omitempty"`
@@ -75,12 +74,12 @@ type Device struct {
 	Reset *isolation.Reset `json:"reset,omitempty"`
 	// ACS is the state of a PCIe port's registers; see [isolation.ReadACS].
 	ACS isolation.ACSState `json:"acs,omitempty"`
-	// Near is set for a GPU and for a NIC's PF that belong together.
+	// Near has the nearest PFs of NICs for a GPU, and the GPUs for a NIC's PF; nil if there are none.
 	Near *Neighbors `json:"near,omitempty"`
 	// CompanionOf is the GPU of which the function is a companion, so that it needs no reset of its own. It is nil if a rule
 	// of the node config selects the function for itself.
 	CompanionOf *pci.Address `json:"companionOf,omitempty"`
-	// serves is the GPU that a claim has the function with, as the node config selects the GPU.
+	// serves is the GPU that the function is assigned with, because the node config selects the GPU; nil if there is none.
 	serves *pci.Address
 	// FabricModule is a GPU's place on the board of an NVLink fabric, and FabricPartition the active partition that it is in.
 	FabricModule    *int `json:"fabricModule,omitempty"`
@@ -91,8 +90,8 @@ type Device struct {
 	severities map[string]rule.Severity
 }
 
-// NewInventory judges every function of a node by the same judgment as Prepare and the node's ResourceSlices. rules are
-// those of the checks: a failed check has its rule's severity. The result points into the node's snapshot.
+// NewInventory judges every function of a node in the same way as Prepare and the node's ResourceSlices. rules are the rules of the
+// checks, which have the severities of failed checks. The result points into the node's snapshot.
 func NewInventory(n plan.Node, rules []rule.Rule) *Inventory {
 	s, assessor := n.Snapshot, plan.NewAssessor(n)
 	inv := &Inventory{Host: s.Host, Devices: make([]Device, len(s.Functions))}
@@ -120,9 +119,9 @@ func listSeverities(rules []rule.Rule) map[string]rule.Severity {
 	return all
 }
 
-// NewNodeInventory judges every function of a node by its own config, the records and marks of its journal, its plugin's
-// records, and the checks that keep a function from claims. A function that the plugin publishes is shown as in its slice,
-// and one of a node without a plugin as it would be in a slice. today is the day that waivers are compared with,
+// NewNodeInventory judges every function of a node by its own config, the records and marks of its journal, its plugin's records,
+// and the checks that keep a function from claims. A function that the plugin publishes is shown as in its ResourceSlice. On a node
+// without a plugin, a function is shown as a plugin would publish it. today is the day that waivers are compared with,
 // "2026-11-22".
 func NewNodeInventory(n *facts.Node, all []check.Check, today string) *Inventory {
 	planned, unread := check.Planned(n, all, today)
@@ -161,7 +160,7 @@ func list[T any](items []T) []T {
 	return items
 }
 
-// Grade sums up a verdict for the eye.
+// Grade summarizes a verdict for a symbol or a color.
 type Grade int
 
 // The grades of a function:
@@ -205,8 +204,8 @@ func (d *Device) Assignable() bool {
 	return d.Type != device.Other && d.Type != device.Bridge
 }
 
-// Product returns the best known name of the function: the model from pci.ids, or vendor and device id. It says what the name does not: that
-// a NIC is none.
+// Product returns the best known name of the function: the model from pci.ids, or vendor and device id. For a function that manages
+// NVSwitches but looks like a NIC, it says so.
 func (d *Device) Product() string {
 	if d.ManagesSwitches() {
 		return d.name() + ", manages NVSwitches"
@@ -224,9 +223,9 @@ func (d *Device) name() string {
 	return d.Vendor.String() + ":" + d.Device.String()
 }
 
-// Against returns all reasons against assigning the function to a VM, worst first: those of the isolation verdict, and all
-// other reasons for which Prepare refuses a claim, with the severity of the failed check or else with severity high. A
-// function that the node config leaves out is not refused for that.
+// Against returns all reasons against assigning the function to a VM, worst first: those of the isolation verdict, and all other
+// reasons for which Prepare refuses a claim, with the severity of the failed check or else with severity high. That the node config
+// leaves a function out is not among these reasons.
 func (d *Device) Against() []rule.Verdict {
 	all := slices.Clone(d.Reasons)
 	for i := range d.Refusals {
@@ -240,8 +239,8 @@ func (d *Device) Against() []rule.Verdict {
 	return all
 }
 
-// explained reports whether the verdict or the config already contains a refusal. A function that would include a function
-// in use by the host is refused once the config names it.
+// explained reports whether the isolation verdict or the node config already explains a refusal. A function whose assignment would
+// include a function in use by the host is refused only once the config names it.
 func (d *Device) explained(r *rule.Verdict) bool {
 	switch r.Code {
 	case rule.NotIsolated, rule.GroupNotViable, rule.NoReset, rule.ConfigSpaceDead:
@@ -250,7 +249,7 @@ func (d *Device) explained(r *rule.Verdict) bool {
 		return true
 	case rule.GroupMateNotSelected:
 		return d.isLeftOut() && len(d.Reasons) > 0
-	case rule.OtherOfIOMMUGroup: // matters only if a claim could have the function otherwise
+	case rule.OtherOfIOMMUGroup: // counts only if a claim could otherwise have the function
 		return d.isLeftOut() || d.has(rule.Forbidden) || d.has(rule.PFStaysOnHost) || d.has(rule.GroupNotViable)
 	default:
 		return false
@@ -265,16 +264,16 @@ func (d *Device) InUse() bool {
 	})
 }
 
-// isSanitizing reports whether the stage, and perhaps an exclusive domain, is all that keeps the function from claims.
+// isSanitizing reports whether only the sanitizing stage, perhaps together with an exclusive domain, keeps the function from claims.
 func (d *Device) isSanitizing() bool {
 	against := d.Against()
 	return slices.ContainsFunc(against, func(r rule.Verdict) bool { return r.Code == rule.NotSanitized }) &&
 		!slices.ContainsFunc(against, func(r rule.Verdict) bool { return r.Code != rule.NotSanitized && r.Code != rule.DomainOfOtherTenant })
 }
 
-// Unclaimable returns the functions that the node config selects and that no claim can get, for a reason of the severity
-// or a worse one. A drained function is out of use on purpose, a sanitizing stage ends by itself, and the tenant of an exclusive
-// domain can get what is free there.
+// Unclaimable returns the functions that the node config selects and that no claim can get, for a reason of the given severity or a
+// worse one. Three reasons are ignored: a drain is on purpose, a sanitizing stage ends by itself, and the tenant of an exclusive
+// domain can get the free functions in it.
 func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 	var all []*Device
 	for i := range inv.Devices {
@@ -291,7 +290,7 @@ func (inv *Inventory) Unclaimable(at rule.Severity) []*Device {
 	return all
 }
 
-// isMeant reports whether a function is kept from claims for the reason as it should be.
+// isMeant reports whether the code is a reason for which a function is kept from claims as intended.
 func isMeant(code rule.Code) bool {
 	return code == rule.Drained || code == rule.NotSanitized || code == rule.DomainOfOtherTenant
 }
@@ -304,8 +303,7 @@ func (d *Device) has(code rule.Code) bool {
 type Neighbors struct {
 	// Nearness is the part that they have in common: switch, root, numa.
 	Nearness string `json:"nearness"`
-	// Addresses are, for a GPU, those of the PFs that are nearest to it, and for a
-	// PF those of the nearest of the GPUs that have no nearer one.
+	// Addresses are, for a GPU, the nearest PFs. For a PF, they are the nearest GPUs among those that have no nearer PF.
 	Addresses []pci.Address `json:"addresses"`
 }
 
@@ -327,7 +325,7 @@ func (n *Neighbors) Brief() string {
 	return text + ", " + n.common()
 }
 
-// common names the part that they have in common, in words.
+// common names the part that the neighbors have in common, in words.
 func (n *Neighbors) common() string {
 	return map[string]string{
 		device.SameSwitch.String(): "same switch", device.SameRoot.String(): "same root", device.SameNUMANode.String(): "same NUMA node",
@@ -366,7 +364,7 @@ func (inv *Inventory) pairUp() {
 	}
 }
 
-// neighbors returns those of the devices that are near; nil if there is none.
+// neighbors returns the devices that are near; nil if the nearness is Far.
 func neighbors(n device.Nearness, devices []*Device, near func(*Device) bool) *Neighbors {
 	if n == device.Far {
 		return nil

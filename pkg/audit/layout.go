@@ -15,7 +15,7 @@ const (
 	chipGap   = 8
 	rootGap   = 26
 	indent    = 26
-	// anchor is the distance of a link's end below the top of its card.
+	// anchor is the distance between the top of a card and the end of its link.
 	anchor = 18
 	// chipsPerRow keeps runs of small functions short.
 	chipsPerRow = 4
@@ -34,13 +34,13 @@ type layout struct {
 	broken map[pci.Address]bool
 	// crowded is set if a VF's cell does not fit.
 	crowded bool
-	// narrow is set for a screen without room beside a bridge: the functions below it in the tree are also drawn below it.
+	// narrow is set for a narrow screen: the functions behind a bridge are drawn below the bridge, not to its right.
 	narrow bool
-	// foldsBefore is the number of folds in other panels.
+	// foldsBefore is the number of folds in earlier panels.
 	foldsBefore int
 }
 
-// culprits gathers the functions named as culprit of any reason.
+// culprits returns the functions that are the culprit of any reason.
 func culprits(inv *Inventory) map[pci.Address]bool {
 	found := map[pci.Address]bool{}
 	for i := range inv.Devices {
@@ -155,10 +155,10 @@ const (
 	panelPadding = 20
 	panelTitle   = 34
 	panelGap     = 20
-	// sideBySide puts the two sockets of a common server beside each other.
+	// sideBySide is the number of panels in a row. It puts the two sockets of a common server beside each other.
 	sideBySide   = 2
 	minPageWidth = 1040
-	// narrowMargin and narrowIndent are those of a narrow screen.
+	// narrowMargin and narrowIndent are the margin and the indentation on a narrow screen.
 	narrowMargin = 8
 	narrowIndent = 10
 )
@@ -244,7 +244,7 @@ func (p panel) title() string {
 	return fmt.Sprintf("NUMA node %d", *p.numa)
 }
 
-// panels places all panels, row by row, and settles the page's size.
+// panels places all panels, row by row, and sets the page's size.
 func (l *layout) panels(panels []panel, perRow, top int) {
 	d := l.drawing
 	margin := l.pick(pageMargin, narrowMargin)

@@ -9,8 +9,8 @@ import (
 // isLeftOut reports whether the node config does not select the function, or does not permit slices of its GPU.
 func (d *Device) isLeftOut() bool { return d.has(rule.NotOurs) || d.has(rule.GPUNotSliced) }
 
-// LeftOut says that claims can't get an isolated function that nothing else is against, because the node config does not
-// select it, or does not permit slices of its GPU. It is empty for others, and for a companion that goes with its GPU.
+// LeftOut says why claims can't get a function although nothing is wrong with it: the node config does not select it, or does not
+// permit slices of its GPU. It is empty for other functions, and for a companion that is assigned with its GPU.
 func (d *Device) LeftOut() string {
 	switch {
 	case d.IsBridge(), d.serves != nil, d.InUse(), len(d.Against()) > 0:

@@ -15,18 +15,16 @@ type Marks struct {
 	Holders map[pci.Address][]Holder
 	// Failing describes the failures of a function in a few words.
 	Failing map[pci.Address]string
-	// Broken are sets of functions of different tenants that reach each other. The
-	// way between those of a set is marked.
+	// Broken are sets of functions of different tenants that can reach each other. The path between the functions of a set is marked.
 	Broken [][]pci.Address
 	// Page returns the target of a click on a function, within the same document.
 	Page func(pci.Address) string
 }
 
-// Holder is a tenant as it is drawn: letters are for readers who don't see colors.
+// Holder is a tenant in a drawing. Letters are for readers who don't see colors.
 type Holder struct {
 	Letter string
-	// Color is a number below [Colors], of the classes "t0" and on, which are the
-	// page's.
+	// Color is a number N below [Colors]. The page defines the CSS class "tN" of each number.
 	Color int
 	// Name is the tenant's name, and the claim.
 	Name string
@@ -39,9 +37,8 @@ type Tag struct {
 	Text  Text
 }
 
-// ArrangeMarked lays the node's tree out for a page that has a heading and a legend of its own: panels below
-// each other, without functions that are neither assignable nor related to one that is. It returns the number of
-// those.
+// ArrangeMarked lays the node's tree out for a page that has its own heading and legend, with the panels below each other. It
+// leaves out functions that are neither assignable nor related to an assignable function; left is the number of these.
 func ArrangeMarked(inv *Inventory, marks *Marks) (d *Drawing, left int) {
 	l, shown := newMarked(inv, marks)
 	l.drawing.Width = minMarkedWidth
@@ -50,7 +47,7 @@ func ArrangeMarked(inv *Inventory, marks *Marks) (d *Drawing, left int) {
 	return l.drawing, len(inv.Devices) - len(shown.Devices)
 }
 
-// ArrangeNarrow lays the same out for a phone: functions behind a bridge are drawn below it, so that GPUs are in sight.
+// ArrangeNarrow lays the same tree out for a phone: functions behind a bridge are drawn below it, so that GPUs are visible.
 func ArrangeNarrow(inv *Inventory, marks *Marks) *Drawing {
 	l, shown := newMarked(inv, marks)
 	l.narrow = true
@@ -89,8 +86,8 @@ const Colors = 8
 // minMarkedWidth prevents a page from enlarging a small drawing.
 const minMarkedWidth = 760
 
-// concerning returns the inventory of assignable functions and all that are related to them: bridges above them,
-// mates in their groups, and functions at fault.
+// concerning returns the inventory with only the assignable functions and the functions at fault, the bridges above them, and the
+// members of their groups.
 func concerning(inv *Inventory, faulty map[pci.Address]bool) *Inventory {
 	keep := map[pci.Address]bool{}
 	for i := range inv.Devices {
@@ -111,8 +108,8 @@ func concerning(inv *Inventory, faulty map[pci.Address]bool) *Inventory {
 	return shown
 }
 
-// brokenLinks returns the functions above which the way between two of a set
-// begins: all of their paths below the last bridge that they have in common.
+// brokenLinks returns the functions whose link to the bridge above is on the path between functions of a set. These are the parts
+// of their paths below the last common bridge.
 func brokenLinks(inv *Inventory, sets [][]pci.Address) map[pci.Address]bool {
 	paths := map[pci.Address][]pci.Address{}
 	for i := range inv.Devices {
@@ -127,7 +124,7 @@ func brokenLinks(inv *Inventory, sets [][]pci.Address) map[pci.Address]bool {
 			common++
 		}
 		if common == 0 {
-			continue // they hang off different roots: the way is not in the tree
+			continue // they are below different roots, so the tree does not show the path between them
 		}
 		for _, a := range set {
 			for _, hop := range paths[a][common:] {
@@ -138,8 +135,7 @@ func brokenLinks(inv *Inventory, sets [][]pci.Address) map[pci.Address]bool {
 	return broken
 }
 
-// pathTo returns the bridges above a function and the card that its link leads
-// to: itself, or its PF.
+// pathTo returns the bridges above a function, and then the function itself or, for a VF, its PF.
 func pathTo(d *Device) []pci.Address {
 	end := d.Address
 	if d.PFAddress != nil {
@@ -223,7 +219,7 @@ func Inline(d *Drawing) string {
 	return b.out.String()
 }
 
-// Definitions returns the marks to which the elements of [Inline] and [Mark] refer. A page has them once.
+// Definitions returns the marks to which the elements of [Inline] and [Mark] refer. A page must contain them once.
 func Definitions() string {
 	b := svg{inline: true}
 	b.put(`<svg class="definitions" width="0" height="0" aria-hidden="true">`)

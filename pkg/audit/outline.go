@@ -17,10 +17,9 @@ const (
 	stripWidth = 36
 )
 
-// outlines surrounds the cards of each IOMMU group. Bridges, chips and VFs that
-// are alone in their group have its number on their cards, and so do VFs that
-// no box with their PF can hold. If a box around all members would hold a
-// stranger, the group gets several boxes.
+// outlines returns boxes around the cards of each IOMMU group. Bridges, chips and VFs that are alone in their group get no box;
+// their cards show the group's number. The same holds for VFs that can't be in one box with their PF. If a box around all members
+// would contain a card of another group, the group gets several boxes.
 func outlines(cards []Card) []Outline {
 	var list []Outline
 	for _, group := range groupCards(cards) {
@@ -35,8 +34,7 @@ func outlines(cards []Card) []Outline {
 // small reports whether a card is a VF's.
 func (c *Card) small() bool { return c.Kind == Cell || c.Kind == Dot }
 
-// groupCards returns the cards by group number and then place, a PF before its
-// VFs.
+// groupCards returns the cards of each group, sorted by group number and then by position, a PF before its VFs.
 func groupCards(cards []Card) [][]Card {
 	byNumber := map[int][]Card{}
 	for _, c := range cards {
@@ -53,7 +51,7 @@ func groupCards(cards []Card) [][]Card {
 	return groups
 }
 
-// surround boxes one group's cards.
+// surround returns the boxes around one group's cards.
 func surround(group, all []Card) []Outline {
 	boxes := []Rect{group[0].Box}
 	for _, c := range group[1:] {

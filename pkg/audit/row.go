@@ -22,8 +22,7 @@ type row struct {
 	hidden int
 }
 
-// rows returns the functions to show: those of a group side by side, groups
-// by their lowest address.
+// rows returns the functions to show: the members of a group one after the other, and groups by their lowest address.
 func (inv *Inventory) rows(bridges bool) []row {
 	var rows []row
 	shown := map[int]int{}
@@ -73,7 +72,7 @@ func (r *row) sameGroup(other *row) bool {
 	return r.device.Group != nil && other.device.Group != nil && *r.device.Group == *other.device.Group
 }
 
-// name returns the function's name, and "-" if only its ids are known, which have a column of their own.
+// name returns the function's name, or "-" if only its ids are known, because the ids have their own column.
 func (r *row) name() string {
 	if r.device.Model == "" && r.device.VendorName == "" {
 		return "-"
@@ -124,7 +123,7 @@ func (r *row) verdict() string {
 	return ""
 }
 
-// failedCheck returns the verdict with the failing check's ID, if that is the reason: "fails ACS-006".
+// failedCheck returns the verdict with "fails ACS-006" instead of the code, if the reason is a failing check.
 func (d *Device) failedCheck(verdict string) string {
 	for i := range d.Refusals {
 		if r := &d.Refusals[i]; r.Check != "" {
@@ -176,7 +175,8 @@ func (r *row) reset() string {
 	return resetWord(&r.device)
 }
 
-// resetWord returns the method, and says so where the vendor does not say that it clears memory. The verdict has that of "pm".
+// resetWord returns the reset method, marked as weak if the vendor does not say that it clears memory. The method "pm" gets no
+// mark, because the verdict says this.
 func resetWord(d *Device) string {
 	if d.Reset.Method != isolation.PM && isolation.IsWeak(d.Vendor, d.PFAddress != nil, d.Reset.Method) {
 		return d.Reset.Method + " (" + isolation.Weak + ")"
@@ -211,14 +211,13 @@ type hint struct {
 	affected []pci.Address
 }
 
-// hints returns the problems for an operator, the worst last, where a reader sees them after
-// the table has scrolled by: every reason against a function, and notes of high severity. The
-// same problem of many functions is one hint.
+// hints returns the problems for an operator: every reason against a function, and notes of high severity. The worst comes last,
+// where a reader sees it after the table has scrolled by. The same problem of many functions is one hint.
 func (inv *Inventory) hints() []hint {
 	var hints []hint
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		// A vendor's rule seems to select switch parts, and does not: it has to be said what would.
+		// A rule for a vendor's devices seems to select switch parts, but does not. So the hint says which rule would.
 		if r := d.leaving(); r != nil && d.IsSwitchPart() {
 			said := *r
 			said.Severity = rule.Info
@@ -235,8 +234,9 @@ func (inv *Inventory) hints() []hint {
 	return hints
 }
 
-// against returns the problems of a function for an operator. A function that is in use is
-// intended to be, a sanitizing stage ends by itself, and the tenant of an exclusive domain can get what is free there.
+// against returns the problems of a function that an operator should see. Refusals are left out for a function in use, which is
+// intended, and for a function that waits: a sanitizing stage ends by itself, and the tenant of an exclusive domain can get the
+// free functions in it.
 func (d *Device) against() []rule.Verdict {
 	if d.InUse() || d.Waits() != "" {
 		return d.Reasons
@@ -279,7 +279,7 @@ func (h *hint) text(style Style) string {
 	return style.paint(color, label) + strings.Join(body, "\n"+indent) + "\n"
 }
 
-// others names the further functions that the hint concerns.
+// others names the other functions that have the problem.
 func (h *hint) others() string {
 	const shown = 3
 	rest := h.affected[1:]

@@ -17,7 +17,7 @@ import (
 // names are added, never changed.
 type Sandboxes struct {
 	Sandboxes []finding.KataSandbox `json:"sandboxes"`
-	// Unread are the states of Kata's that could not be read, one sentence each.
+	// Unread are the states of Kata that could not be read, one sentence each.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -28,7 +28,7 @@ func NewSandboxes(n *facts.Node, namespace, pod string) *Sandboxes {
 	return &Sandboxes{Sandboxes: slices.DeleteFunc(k.Sandboxes, others), Unread: k.Unread}
 }
 
-// Write writes the sandboxes as a table, JSON or YAML. Width is the terminal's, for the table; 0 means no limit.
+// Write writes the sandboxes as a table, JSON or YAML. width is the width of the terminal for the table; 0 means no limit.
 func (all *Sandboxes) Write(w io.Writer, format string, width int) error {
 	if done, err := output.Document(w, format, "sandboxes", all); done {
 		return err

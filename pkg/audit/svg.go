@@ -39,7 +39,7 @@ func (b *svg) body(d *Drawing) {
 	for _, p := range d.Panels {
 		b.rect("panel", p, 10)
 	}
-	for _, broken := range []bool{false, true} { // the marked ones are drawn last, above the others
+	for _, broken := range []bool{false, true} { // broken links are drawn last, above the others
 		for _, l := range d.Links {
 			if l.Broken == broken {
 				b.link(l)
@@ -69,12 +69,11 @@ func (b *svg) fold(f *Fold) {
 // svg gathers the text of a document.
 type svg struct {
 	out strings.Builder
-	// inline is set for a part of an HTML page, which defines the marks once and has
-	// the colors.
+	// inline is set if the drawing is part of an HTML page, which defines the marks once and has the style sheet.
 	inline bool
 }
 
-// put writes a line; a Builder takes all.
+// put writes a line. Writing to a Builder never fails.
 func (b *svg) put(format string, args ...any) { _, _ = fmt.Fprintf(&b.out, format+"\n", args...) }
 
 func (b *svg) rect(class string, r Rect, radius int) {
@@ -172,7 +171,7 @@ func (b *svg) symbol(s Symbol) {
 	b.put(`<g class="%s" transform="translate(%d %d) scale(%.2f)">%s</g>`, class, s.Center.X, s.Center.Y, scale, mark(s.Grade))
 }
 
-// mark draws a mark around the origin, 16 pixels wide.
+// mark returns the drawing of a grade's mark around the origin, 16 pixels wide.
 func mark(s Grade) string {
 	path := map[Grade]string{
 		None:    "M-3.5,0h7",

@@ -15,8 +15,8 @@ import (
 // minProduct is the least width of the product column.
 const minProduct = 12
 
-// WriteTable writes one line for each function and then, the worst last, the fixes for those that are not
-// isolated. Names are shortened to the style's width, and a terminal that is too narrow lacks the least important columns.
+// WriteTable writes one line for each function and then the problems with their fixes, the worst last. Names are shortened to the
+// style's width. On a terminal that is too narrow, the least important columns are left out.
 func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
 	cols, left := within(narrow(), rows, style.Terminal)
@@ -24,8 +24,7 @@ func (inv *Inventory) WriteTable(w io.Writer, style Style) error {
 	return inv.writeReport(w, rows, cols, left, style)
 }
 
-// WriteWide writes all columns at their full width, those for which a terminal has room, and the hints of
-// [Inventory.WriteTable].
+// WriteWide writes all columns for which the terminal has room, at their full width, and the problems as in [Inventory.WriteTable].
 func (inv *Inventory) WriteWide(w io.Writer, style Style) error {
 	rows := inv.rows(style.Bridges)
 	cols, left := within(wide(), rows, style.Terminal)
@@ -41,7 +40,7 @@ type column struct {
 	right bool
 	// flexible marks the column that shrinks if the page is too narrow.
 	flexible bool
-	// judged marks a column that takes the verdict's color.
+	// judged marks a column that has the verdict's color.
 	judged bool
 	width  int
 }
@@ -79,8 +78,8 @@ func wide() []column {
 	return append(append(cols[:verdict:verdict], more...), cols[verdict], used)
 }
 
-// least are the titles of the columns that a narrow terminal goes without, the least important first. The mark, the
-// address and the verdict answer what the command is asked, so they stay.
+// least returns the titles of the columns that may be left out on a narrow terminal, the least important first. The mark, the
+// address and the verdict are the answer to the command, so they stay.
 func least() []string {
 	return []string{"CLASS", "ID", "ROOT", "LINK", "SWITCH", "USED FOR", "SR-IOV", "RESET", "NEAR", "NUMA", "DRIVER", "DEVICE", "TYPE", "GROUP"}
 }
@@ -88,7 +87,7 @@ func least() []string {
 // within returns the columns for which a terminal has room, and the titles of the others. 0 means no limit.
 func within(cols []column, rows []row, limit int) (fits []column, left []string) {
 	for _, title := range least() {
-		// The columns left are measured again after each one that goes: the flexible one can shrink to its least width first.
+		// After each removed column, the remaining columns are measured again, because the flexible column can shrink first.
 		if limit == 0 || fit(cols, rows, limit) <= limit {
 			break
 		}
@@ -99,8 +98,8 @@ func within(cols []column, rows []row, limit int) (fits []column, left []string)
 	return cols, left
 }
 
-// fit sets the columns' widths to their content, and narrows the flexible one until the whole fits limit; 0 means
-// no limit. It returns the width of the whole.
+// fit sets the columns' widths to their content, and narrows the flexible column until the table fits into limit; 0 means no limit.
+// It returns the width of the table.
 func fit(cols []column, rows []row, limit int) int {
 	total := 2 * (len(cols) - 1)
 	for i := range cols {
@@ -173,7 +172,7 @@ func (r *row) line(cols []column, style Style) string {
 // text returns the content of a row's cell. Names come from the node.
 func (c *column) text(r *row) string { return output.Visible(c.cell(r)) }
 
-// pad brings a cell to the column's width, and cuts it if it is too long.
+// pad pads a cell to the column's width, or cuts it if it is too long.
 func (c *column) pad(text string) string {
 	text = output.Shorten(text, c.width)
 	space := strings.Repeat(" ", c.width-utf8.RuneCountInString(text))
@@ -197,8 +196,8 @@ func (inv *Inventory) heading(width int) string {
 	return output.Shorten(output.Visible(strings.Join(parts, ", ")), width)
 }
 
-// summary counts the verdicts, those of the chipset's many small functions
-// apart. With the refused ones it has as many as there are rows with a cross.
+// summary counts the functions that are not isolated, separately for assignable functions and for the chipset's many small
+// functions. Together with the refused functions, these are the rows with a cross.
 func (inv *Inventory) summary() string {
 	var main, others, badMain, badOthers, refused, leftOut int
 	for i := range inv.Devices {
@@ -256,7 +255,7 @@ func number(n *int) string {
 
 // Style says how to print for people.
 type Style struct {
-	// Color puts terminal colors in; the text says the same without.
+	// Color adds terminal colors. The text says the same without them.
 	Color bool
 	// Bridges lists bridges too.
 	Bridges bool
@@ -273,12 +272,12 @@ func (s Style) paint(color output.Color, text string) string {
 	return output.Paint(s.Color, color, text)
 }
 
-// Mark is the standing as one character: never color alone.
+// Mark returns the grade as one character, so that color is never the only sign.
 func (st Grade) Mark() string {
 	return [...]string{None: " ", Good: "✓", Concern: "!", Bad: "✗"}[st]
 }
 
-// Color is the standing as a color.
+// Color returns the grade as a color.
 func (st Grade) Color() output.Color {
 	return [...]output.Color{None: output.Faint, Good: output.Green, Concern: output.Yellow, Bad: output.Red}[st]
 }

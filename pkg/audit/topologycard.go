@@ -114,7 +114,7 @@ func (l *layout) bridgeCard(n *Node, x, y int) Card {
 	lines.add(Strong, "", n.Device.Address.String())
 	lines.add(Small, "muted", Kind(n.Device)+l.ownGroup(n.Device))
 	lines.add(Small, "muted", portLine(n.Device))
-	for _, text := range n.Device.exclusive { // the tooltip has it whole
+	for _, text := range n.Device.exclusive { // the tooltip has the whole text
 		lines.add(Small, "muted", text)
 	}
 	if text := l.failing(n.Device); text != "" {
@@ -147,9 +147,8 @@ func (l *layout) ownGrade(d *Device) Grade {
 	return d.Grade()
 }
 
-// isCulprit reports whether d keeps others from being isolated, or is at fault in a
-// finding. The legend describes red cards so, regardless of the verdict on d
-// itself.
+// isCulprit reports whether d keeps other functions from being isolated, or is at fault in a finding. The legend defines red cards
+// like this, regardless of the verdict on d itself.
 func (l *layout) isCulprit(d *Device) bool { return l.culprits[d.Address] }
 
 // ownGroup names the group of a function that has no outline.
@@ -167,8 +166,7 @@ func groupName(d *Device) string {
 	return "g" + strconv.Itoa(*d.Group)
 }
 
-// driverLine returns the driver, the names that the kernel gave, and anything
-// unusual.
+// driverLine returns the driver, the kernel's names of the function's interfaces and drives, and anything unusual.
 func driverLine(d *Device, panel *int) string {
 	parts := []string{firstText(d.Driver, "no driver")}
 	parts = append(parts, slices.Concat(d.Children.Net, d.Children.NVMe, d.Children.DRM)...)
@@ -184,7 +182,7 @@ func driverLine(d *Device, panel *int) string {
 // nearLine names the NICs that belong to a GPU, or the GPUs that belong to a NIC.
 func nearLine(d *Device) string { return nearWord(d) + " " + d.Near.Words() }
 
-// briefNearLine names one of them, and fits onto a card.
+// briefNearLine is like [nearLine], but names only one neighbor, so that it fits onto a card.
 func briefNearLine(d *Device) string { return nearWord(d) + " " + d.Near.Brief() }
 
 func nearWord(d *Device) string {
@@ -195,8 +193,7 @@ func nearWord(d *Device) string {
 	return output.Plural(len(d.Near.Addresses), word)
 }
 
-// portLine returns a bridge's driver, unless it is the usual one, and its ACS,
-// unless it needs none.
+// portLine returns a bridge's driver, unless it is the usual driver pcieport, and the state of its ACS, unless it needs none.
 func portLine(d *Device) string {
 	var parts []string
 	if d.Driver != "pcieport" {

@@ -14,8 +14,8 @@ import (
 type Detail int
 
 const (
-	// Folded draws the counts of most root buses instead of their functions. Root buses with refused functions are
-	// drawn first, as far as there is room.
+	// Folded draws the counts of most root buses instead of their functions. Root buses with refused functions are drawn with all
+	// their functions, as far as there is room.
 	Folded Detail = iota
 	// Everything draws each function.
 	Everything
@@ -27,7 +27,7 @@ const (
 	crowd = 512
 	// unfolded is the largest number of functions in a folded drawing.
 	unfolded = 96
-	// maxFolds is the number of root buses of a NUMA node that get a card of their own.
+	// maxFolds is the largest number of folded root buses of a NUMA node that get a card of their own.
 	maxFolds = 64
 )
 
@@ -65,7 +65,7 @@ func (r *Root) functions() []*Device {
 	return all
 }
 
-// grades counts functions by type and verdict. Bridges are not in it.
+// grades counts functions by type and grade, without bridges.
 type grades struct {
 	types  map[device.Type]int
 	grades map[Grade]int
@@ -121,7 +121,7 @@ func (t grades) gradeWords() string {
 	return strings.Join(parts, "  ")
 }
 
-// worst is the worst verdict that the tally has.
+// worst returns the worst grade with a count.
 func (t grades) worst() Grade {
 	for _, g := range []Grade{Bad, Concern, Good} {
 		if t.grades[g] > 0 {
@@ -203,7 +203,7 @@ func (l *layout) folds(roots []Root, x, y int) Rect {
 	return box
 }
 
-// RootDrawing is the drawing of one root bus, for a page that shows it on demand.
+// RootDrawing is the drawing of one root bus, for a page that shows each on demand.
 type RootDrawing struct {
 	Root    Root
 	Drawing *Drawing

@@ -15,20 +15,20 @@ import (
 type Root struct {
 	// Name is the root bus, "pci0000:3b".
 	Name string
-	// NUMA is the node of the functions below it; nil if none states one.
+	// NUMA is the NUMA node of the functions below the root; nil if no function states one.
 	NUMA     *int
 	Children []*Node
-	// Folded is set if a drawing has its counts instead of its functions.
+	// Folded is set if a drawing shows counts of the functions instead of the functions.
 	Folded bool
-	// exclusive are the states of the exclusive domains that the root is, or is in.
+	// exclusive are the states of the exclusive domains that are the root bus itself or contain it.
 	exclusive []string
 }
 
 // Node is one function in the tree.
 type Node struct {
 	Device *Device
-	// Children are the functions below a bridge, by address; VFs whose PF is in
-	// the tree are in its VFs instead, by index.
+	// Children are the functions below a bridge, by address. VFs are the VFs of a PF, by index. A VF is in VFs, and not in Children,
+	// if its PF is in the tree.
 	Children []*Node
 	VFs      []*Device
 }
@@ -68,7 +68,7 @@ func (n *Node) hang(nodes map[pci.Address]*Node) bool {
 			return true
 		}
 	}
-	// The last bridge is the nearest one that the node shows.
+	// Upstream begins at the root, so the search from its end finds the nearest bridge in the tree.
 	for _, bridge := range slices.Backward(n.Device.Upstream) {
 		if b, ok := nodes[bridge]; ok && b != n {
 			b.Children = append(b.Children, n)
@@ -177,7 +177,7 @@ func (n *Node) branch() output.Branch {
 // sanitizing is the state of a function that waits for its sanitizing stage, in drawings.
 const sanitizing = "sanitizing"
 
-// deviceLine has the same text about a function as its card in the drawing.
+// deviceLine returns the same text about a function as its card in the drawing.
 func deviceLine(d *Device) string {
 	what := []string{d.Address.String()}
 	if d.IsBridge() {

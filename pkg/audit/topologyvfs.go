@@ -20,9 +20,8 @@ const (
 	letterHeight = 14
 )
 
-// vfs places a PF's VFs in rows below its card, under a caption, and returns
-// their box. They stay outside the PF's outline, because each has a group of its
-// own if ACS works.
+// vfs places a PF's VFs in rows below its card, under a caption, and returns their box. They are outside the PF's outline, because
+// each VF has its own group if ACS works.
 func (l *layout) vfs(n *Node, pf Rect) Rect {
 	x, y := pf.X+padding, pf.Bottom()+outlinePad
 	box := Rect{x, y, 1, 1}
@@ -55,8 +54,7 @@ func (l *layout) vfs(n *Node, pf Rect) Rect {
 	return box
 }
 
-// cell returns the small card of one VF: a mark and, if there is room, its index
-// and group. The letters of its holders are below.
+// cell returns the small card of one VF: a mark and, if there is room, its index and group, and below them the letters of its holders.
 func (l *layout) cell(vf *Device, at Rect) Card {
 	c := Card{Box: at, Kind: Cell, Grade: l.grade(vf, vf.Grade()), Device: vf}
 	if at.W == dotSize {
@@ -90,8 +88,7 @@ func letters(holders []Holder, at Rect) Tag {
 	return Tag{at, holders[0].Color, t}
 }
 
-// corner moves a mark that means trouble to a corner, so that a dot's letter has
-// room, and drops other marks.
+// corner moves the mark of a bad or concerning grade to a corner, so that a dot's letter has room. It drops other marks.
 func corner(s *Symbol, at Rect) *Symbol {
 	if s.Grade != Bad && s.Grade != Concern {
 		return nil

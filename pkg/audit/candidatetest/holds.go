@@ -9,8 +9,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// Violations returns the differences between the audit of a candidate and the audit after bootstrap, with its reboot: a
-// promised check that fails, a remaining failure that is gone, and a failure that was not mentioned.
+// Violations returns the differences between the audit of a candidate and the audit after bootstrap, with its reboot: a check that
+// was to pass and does not, a failure that was to remain and is gone, and a failure that was not predicted.
 func Violations(c *audit.Candidate, after *finding.Report) []string {
 	fails := map[string]bool{}
 	for _, f := range after.Findings {

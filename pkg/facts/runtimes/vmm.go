@@ -147,21 +147,21 @@ func GPUDaemons(n *facts.Node) []facts.Fact {
 // rootBus is the root bus of QEMU's machines q35 and virt.
 const rootBus = "pcie.0"
 
-// slots are how many devices a bus has room for.
+// slots is the number of devices for which a bus has room.
 const slots = 32
 
-// layout is where a VMM's command line puts devices on the guest's root bus, by
-// slot, as QEMU does: one word after the other, each device without an address in the
-// first free slot (hw/pci/pci.c do_pci_register_device). Slot 0 is the host bridge's.
+// layout has the slots of the guest's root bus to which a VMM's command line assigns devices. It assigns them in the order of the
+// command line, like QEMU: a device without an address gets the first free slot (hw/pci/pci.c do_pci_register_device). Slot 0
+// belongs to the host bridge.
 type layout struct {
 	taken [slots]bool
 	// at has the slots of devices with an id.
 	at map[string]int
 }
 
-// GuestPath returns the path in the guest of a device on the bus, such as "05/00" on "rp0": Kata 4.1.0 asks QEMU
-// for it and doesn't write it down. It is empty if the command line does not show it: the bus is not a root port,
-// or the VMM is not QEMU.
+// GuestPath returns the path in the guest of a device on the bus, such as "05/00" on "rp0": Kata 4.1.0 asks QEMU for the path, but
+// does not write it to its state. It is empty if the command line does not show it: the bus is not a root port, or the VMM is not
+// QEMU.
 func (v *VMM) GuestPath(bus string) string {
 	if !v.IsQEMU() {
 		return ""
@@ -180,13 +180,13 @@ func (v *VMM) rootPorts() map[string]int {
 	l.taken[0] = true
 	for i, arg := range v.args {
 		if arg == "-device" && i+1 < len(v.args) && !l.place(v.args[i+1]) {
-			break // what comes after it may be anywhere
+			break // later devices may be in any slot
 		}
 	}
 	return l.at
 }
 
-// place puts one device, and reports whether it is known where.
+// place assigns a slot to one device, and reports whether its slot is known.
 func (l *layout) place(word string) bool {
 	model, options := deviceOptions(word)
 	if bus := options["bus"]; !isPCI(model) || bus != "" && bus != rootBus {
