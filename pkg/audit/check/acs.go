@@ -15,8 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// acsChecks returns the checks of group ACS: requests from one function to
-// another pass the IOMMU.
+// acsChecks returns the checks of group ACS: requests from one function to another go through the IOMMU.
 func acsChecks() []Check {
 	return slices.Concat(pathChecks(), sharedDomainChecks(), nodeACSChecks())
 }
@@ -39,12 +38,12 @@ func pathChecks() []Check {
 	}
 }
 
-// shownInRegisters leaves the judgment of quirks to a person with the vendor's statement. If the override is in use, no
-// quirk can be trusted.
+// shownInRegisters leaves a function that only a quirk of the kernel isolates to a person, who has to find the vendor's statement.
+// If pcie_acs_override is in use, no quirk can be trusted.
 func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, rule.ACSUnproven, nil)
-	// With the override, a group of its own may come from the argument and not from a quirk, so a function without
-	// registers fails.
+	// With the override, a function may be alone in its group because of the argument and not because of a quirk. So a function
+	// without ACS registers fails.
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
 		found.as(finding.Manual)
 	}
@@ -124,7 +123,7 @@ func noEgressControl(n *facts.Node) Answer {
 	})
 }
 
-// errorsContained leaves out ports that have no containment to be switched on.
+// errorsContained leaves out ports without the capability of error containment.
 func errorsContained(n *facts.Node) Answer {
 	dpc := func(p *device.Function) facts.Fact { return switched(p, "DPC")[0] }
 	return portsThat(n, verb{"has containment (DPC) off", "have containment (DPC) off"}, "", dpc, func(p *port) bool {
@@ -164,7 +163,7 @@ func portsThat(n *facts.Node, are verb, more string, evidence func(*device.Funct
 	case len(names) > 0:
 		slices.SortFunc(below, pci.Address.Compare)
 		return fail(fmt.Sprintf("%s %s%s", joinNames(names), are.of(len(names)), more), seen...).reaching(slices.Compact(below)...)
-	// A port whose registers are unreadable spoils a pass, not a failure: what the others show is wrong already.
+	// A port with unreadable registers turns a pass into unknown, but does not change a failure, which the other ports already prove.
 	case len(hidden) > 0:
 		return unread("the settings of "+count(len(hidden), "port"), hidden[0])
 	}
@@ -179,7 +178,7 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// onConventionalBus looks for a bridge to conventional PCI above a function.
+// onConventionalBus fails if there is a bridge to conventional PCI above a function.
 func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 	for _, p := range upstream(n, f) {
 		express := p.Capabilities.Express
@@ -205,7 +204,7 @@ func acsDrift(n *facts.Node) Answer {
 	found := over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
 		was, acs := baseline.Functions[f.Address].ACS, f.Capabilities.ACS
 		switch {
-		case was == nil, acs == nil && !f.Capabilities.Truncated: // it came later, or another device is in its place
+		case was == nil, acs == nil && !f.Capabilities.Truncated: // the function came later, or another device has replaced it
 			return nil
 		case acs == nil:
 			return unread("the ACS control of "+f.Address.String(), f).on(f)
@@ -220,7 +219,7 @@ func acsDrift(n *facts.Node) Answer {
 	return found.or(pass(count(compared, "ACS control register"), kept))
 }
 
-// noBaseline is the answer without a baseline. If the plugin runs, its absence is unknown, not a pass.
+// noBaseline is the answer if there is no baseline. If the plugin runs, the answer is unknown, not a pass.
 func noBaseline(n *facts.Node, kept facts.Fact) Answer {
 	if kept.Status != facts.Absent {
 		return unknown("the ACS state after the boot", kept)
@@ -250,8 +249,8 @@ func belowPort(n *facts.Node, port pci.Address) []pci.Address {
 	return addresses(slices.DeleteFunc(assignable(n), func(f *device.Function) bool { return !slices.Contains(f.Upstream, port) }))
 }
 
-// translatedRequests fails for each function that can send translated requests past the IOMMU. It is more severe if they
-// reach another tenant's function.
+// translatedRequests fails for each function that can send translated requests past the IOMMU. The failure is more severe if the
+// requests reach another tenant's function.
 func translatedRequests(n *facts.Node) Answer {
 	held := holdings(n)
 	crossing := map[isolation.Domain]isolation.SharedDomain{}
@@ -293,7 +292,7 @@ func unreadable(functions []*device.Function) Answer {
 	return all
 }
 
-// listBypasses returns the ways of held functions past the IOMMU.
+// listBypasses returns the bypasses of the IOMMU that start at held functions.
 func listBypasses(n *facts.Node, held []isolation.Assigned, of func(*device.Snapshot, *device.Function) []isolation.Bypass) []isolation.Bypass {
 	var leaks []isolation.Bypass
 	for _, h := range held {

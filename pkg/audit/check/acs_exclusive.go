@@ -14,8 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// sharedSwitches reports each switch above functions of several tenants. A person decides about a switch, unless a rule of the
-// node config did by making it exclusive.
+// sharedSwitches reports each switch above functions of several tenants. A person has to decide whether this is acceptable, unless
+// a rule of the node config makes the switch exclusive.
 func sharedSwitches(n *facts.Node) Answer {
 	exclusive := domainsWhere(n, func(d *plan.DomainState) bool { return d.Domain.Kind == isolation.SwitchDomain })
 	below := map[pci.Address][]pci.Address{}
@@ -57,7 +57,7 @@ func decided(n *facts.Node, exclusive []plan.DomainState, at pci.Address, below 
 	return true
 }
 
-// exclusiveDomains judges the exclusive domains that are not switches, and what the ledger says of the past of all.
+// exclusiveDomains judges the exclusive domains that are not switches, and the past tenants of all exclusive domains by the ledger.
 func exclusiveDomains(n *facts.Node) Answer {
 	if unread := n.Domains().Unread; !unread.Known() {
 		return unknown("which domains of the hardware are exclusive, and which tenants have them", unread)
@@ -65,7 +65,7 @@ func exclusiveDomains(n *facts.Node) Answer {
 	others := domainsWhere(n, func(d *plan.DomainState) bool { return d.Domain.Kind != isolation.SwitchDomain })
 	all := n.Domains().All
 	var met Answer
-	for i := range all { // switches, too: ACS-019 is for the plugin, which does not read the whole ledger
+	for i := range all { // switches, too: ACS-019 does not check them by the ledger, because the plugin runs it and does not read the whole ledger
 		met = append(met, metBefore(n, &all[i])...)
 	}
 	return append(met, judgeDomains(n, others)...).or(notApplicable("no rule of the node config makes a card, a NUMA node or another domain exclusive"))
@@ -118,7 +118,8 @@ func severalTenants(n *facts.Node, d *plan.DomainState) Answer {
 	return nil
 }
 
-// metBefore reports, by the ledger, tenants that came into a domain which another tenant had, once for the domain.
+// metBefore reports whether, by the ledger, a tenant got a function in a domain while another tenant had one there. It returns one
+// finding for the domain.
 func metBefore(n *facts.Node, d *plan.DomainState) Answer {
 	var met []facts.Sharing
 	for _, m := range n.Sharings() {
@@ -144,7 +145,7 @@ func claimWords(t *facts.PastTenancy) string {
 	return fmt.Sprintf("%s/%s of tenant %s", t.Claim.Namespace, t.Claim.Name, t.Claim.Tenant)
 }
 
-// tenancyWords says whose each function is: "0000:23:00.0 is tenant 0123456789abcdef's".
+// tenancyWords names the tenant of each function: "0000:23:00.0 is tenant 0123456789abcdef's".
 func tenancyWords(d *plan.DomainState) []string {
 	words := make([]string, 0, maxNamed)
 	for _, t := range d.Tenancies[:min(len(d.Tenancies), maxNamed)] {

@@ -27,8 +27,8 @@ func sharedDomainChecks() []Check {
 	}
 }
 
-// noArgumentAgainstACS looks at the ports above assignable functions, and at these functions: an argument about others
-// takes nothing from a tenant's isolation.
+// noArgumentAgainstACS looks only at assignable functions and at the ports above them, because an argument about other functions
+// does not weaken a tenant's isolation.
 func noArgumentAgainstACS(n *facts.Node) Answer {
 	concerned := map[pci.Address]bool{}
 	found := argument{"pci", func(value string, _ []string) string {
@@ -50,7 +50,7 @@ func noArgumentAgainstACS(n *facts.Node) Answer {
 	return found.reaching(slices.SortedFunc(maps.Keys(concerned), pci.Address.Compare)...)
 }
 
-// concernedBy returns the assignable functions that a change of ACS names, or a port above which it names.
+// concernedBy returns the assignable functions that a change of ACS affects: it names the function, or a port above it.
 func concernedBy(n *facts.Node, c *isolation.ACSChange) []pci.Address {
 	var all []pci.Address
 	for _, f := range assignable(n) {
@@ -104,7 +104,7 @@ func portState(l isolation.Bypass) string {
 	return l.At.String() + " does not redirect"
 }
 
-// ways names the tenants between which requests pass.
+// ways names the tenants between which requests can pass.
 func ways(n *facts.Node, m *isolation.SharedDomain, leaks []isolation.Bypass) string {
 	var senders []pci.Address
 	for _, l := range leaks {
@@ -170,7 +170,7 @@ func nodeACSChecks() []Check {
 	}
 }
 
-// noPeerMemory asks host drivers only: VFs and functions on VFIO publish nothing.
+// noPeerMemory checks only functions on host drivers, because VFs and functions on VFIO publish no memory for peers.
 func noPeerMemory(n *facts.Node) Answer {
 	var able []facts.Fact
 	own := functionsWhere(n, func(f *device.Function) bool {

@@ -37,7 +37,7 @@ func (a Answer) reaching(devices ...pci.Address) Answer {
 	return a.each(func(f *finding.Finding) { f.Devices = append(f.Devices, devices...) })
 }
 
-// held says which functions the findings are about, the first of them above all.
+// held sets the functions that the findings are about. The first is the device of the findings.
 func (a Answer) held(devices []pci.Address) Answer {
 	if len(devices) == 0 {
 		return a
@@ -90,7 +90,7 @@ func (a Answer) each(change func(*finding.Finding)) Answer {
 	return a
 }
 
-// over judges objects one by one. wrong returns nothing for one that is in order.
+// over judges objects one by one. wrong returns no finding for an object without a fault.
 func over[T any](objects []T, wrong func(T) Answer) Answer {
 	var found Answer
 	for _, object := range objects {
@@ -116,7 +116,7 @@ func concludeAs[T any](found Answer, looked []T, passed Answer, none string, rea
 	return showing(passed, looked, read)
 }
 
-// The words by which checks answer, each a list of one.
+// The answers of checks, each a list of one finding.
 
 func pass(text string, seen ...facts.Fact) Answer {
 	return say(finding.Pass, text, seen)
@@ -152,7 +152,7 @@ func say(state finding.State, text string, seen []facts.Fact) Answer {
 // count says how many: "1 function", "3 functions".
 func count(n int, what string) string { return output.Count(n, what) }
 
-// The evidence of a pass: without evidence, a pass has to be taken on trust.
+// The functions below add evidence to a pass, so that a reader need not trust it.
 
 // maxShown limits the objects that a pass shows; the others are counted. A node may have thousands of objects with
 // the same facts.

@@ -140,9 +140,9 @@ func belongsTo(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	})
 }
 
-// belongedTo reports whether a VFIO node without a function belonged to the claim: its function has left VFIO or the bus,
-// which OBS-005 reports. The record has a group's node by its number. It has no numbers of iommufd's nodes, so a node of
-// the same CDI device must be missing.
+// belongedTo reports whether a VFIO node without a function belonged to the claim, so that its function has left VFIO or the bus,
+// which OBS-005 reports. The record shows the node of a group by the group's number. It does not have the numbers of iommufd's
+// nodes. For these, a node of the same CDI device must be missing.
 func belongedTo(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	for i := range rec.Plan.Functions {
 		if group := rec.Plan.Functions[i].Group; g.Path == vfio.GroupNode(group) || g.Path == vfio.NoIOMMUNode(group) {
@@ -160,8 +160,7 @@ func belongedTo(n *facts.Node, rec *journal.Record, g *facts.Given) bool {
 	})
 }
 
-// reaching adds the functions that a spec leads to, and those of others that are
-// concerned.
+// reaching adds the functions that a spec gives access to, and the other affected functions.
 func reaching(n *facts.Node, s *facts.Spec, found Answer, others ...pci.Address) Answer {
 	devices := append(reach(n, s), others...)
 	slices.SortFunc(devices, pci.Address.Compare)
@@ -200,7 +199,7 @@ func noStaleSpecs(n *facts.Node) Answer {
 			return nil
 		}
 		for _, damaged := range n.Damaged {
-			// The record that can't be read is this claim's. The claim may be prepared, and its VM may run.
+			// The unreadable record is the record of this claim. So the claim may be prepared, and its VM may run.
 			if strings.HasSuffix(damaged.Path, "/"+s.Claim+".json") {
 				return unknown("whether claim "+s.Claim+" is prepared", damaged)
 			}
@@ -237,7 +236,7 @@ func asksControl(rec *journal.Record, name string) bool {
 func namesArePerClaim(n *facts.Node) Answer {
 	return judgeSpecs(n, "the device names", func(s *facts.Spec) Answer {
 		for _, g := range n.Gives(s) {
-			// Edits of the whole spec have no name of their own: they come with each of its devices.
+			// Edits of the whole spec have no device name, because they apply with each of its devices.
 			if g.Device != "" && (s.Claim == "" || !strings.HasPrefix(g.Device, s.Claim)) {
 				return reaching(n, s, fail(fmt.Sprintf("%s=%s gives %s to anyone who names it", s.Content.Kind, g.Device, g.Path), specFact(n, s)))
 			}

@@ -1,6 +1,5 @@
-// Package check judges a node by rules: each a question with a stable id, asked
-// of the facts of package facts. It reads nothing itself and keeps no state, so
-// that a live node, a copy and the plugin's own snapshot get the same answers.
+// Package check judges a node by rules, each with a stable ID, on the facts of package facts. It reads no files itself and keeps no
+// state, so a live node, a copy of it and the plugin's own snapshot get the same answers.
 package check
 
 import (
@@ -51,7 +50,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	return r
 }
 
-// surroundings answers the engine's questions about a node.
+// surroundings implements [finding.Surroundings] for a node.
 type surroundings struct{ node *facts.Node }
 
 // Lacks is empty: each check of a node reports unreadable files itself.
@@ -61,13 +60,13 @@ func (surroundings) Lacks([]string) string { return "" }
 func (s surroundings) Expose(f *finding.Finding) {
 	f.Tenants = s.node.Tenants(f.Devices...)
 	if owners := s.node.Owners(f.Devices...); len(owners) > len(f.Tenants) {
-		f.Tenants = owners // one namespace, which was deleted and created again
+		f.Tenants = owners // the tenants are one namespace that was deleted and created again
 	}
 	f.Exposure = exposure(s.node, f)
 }
 
-// exposure returns who is in reach of a finding. A finding without functions concerns the whole node, and so every
-// tenant of its functions. Only a finding with functions can concern two tenants' isolation from each other.
+// exposure returns the exposure of a finding. A finding without functions affects the whole node, and so every tenant of its
+// functions. Only a finding with functions can affect the isolation of two tenants from each other.
 func exposure(n *facts.Node, f *finding.Finding) finding.Exposure {
 	devices := f.Devices
 	if len(devices) == 0 {

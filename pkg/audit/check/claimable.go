@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// claimable is the ID of the check that asks the same questions as Prepare.
+// claimable is the ID of the check that applies the same conditions as Prepare.
 const claimable = "VFIO-024"
 
 // claimableChecks are about the functions that the node config selects.
@@ -23,7 +23,7 @@ func claimableChecks() []Check {
 	}
 }
 
-// refusedAlike are selected functions that are refused for the same reason.
+// refusedAlike is a reason, and the selected functions that are refused for it.
 type refusedAlike struct {
 	code    rule.Code
 	culprit pci.Address
@@ -54,7 +54,7 @@ func selectedAreClaimable(n *facts.Node) Answer {
 			found = append(found, unclaimable(f, r)...)
 			continue
 		}
-		// With a second function, the finding is no longer about one device.
+		// With a second function, the finding is about several devices, so Device is unset.
 		found[i].Device, found[i].Object = nil, cmp.Or(found[i].Object, string(r.Code))
 		found[i].Devices = append(found[i].Devices, f.Address)
 	}
@@ -62,7 +62,7 @@ func selectedAreClaimable(n *facts.Node) Answer {
 }
 
 // worthwhile returns the first refusal that needs action. A drain is intended by the operator, a sanitizing stage ends by itself,
-// and the tenant of an exclusive domain can get what is free there.
+// and the tenant of an exclusive domain can get the free functions in it.
 func worthwhile(refusals []rule.Verdict) (*rule.Verdict, bool) {
 	for i := range refusals {
 		switch refusals[i].Code {

@@ -44,12 +44,12 @@ func coverage(said Answer) Answer {
 	return fail(strings.Join(append([]string{text}, why.words()...), "; "), listed(without, "not answered")).fix(why.fix())
 }
 
-// causes groups the reasons of unknown answers by their remedy: a privilege, a
-// missing file, an unreadable file. Other reasons have the check's own text only.
+// causes has the reasons of unknown answers, grouped by their remedy: missing privileges, missing files and unreadable files. other
+// has the rules with other reasons, for which only the check's own text says what to do.
 type causes struct{ needs, absent, broken, other []string }
 
-// add counts a finding under the worst reason in its evidence. If access to one file
-// was denied, a missing one is mostly another runtime's or distribution's.
+// add counts a finding under the worst reason in its evidence. A denied file is worse than a missing one, which often belongs to a
+// runtime or distribution that the node does not have.
 func (c *causes) add(f *finding.Finding) {
 	var one causes
 	for i := range f.Evidence {

@@ -10,21 +10,21 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Enforcement says which failed checks keep a function from claims. The plugin's monitor, the plugin's commands and
-// the tables of the audit ask it, so that they say the same of a device.
+// Enforcement says which failed checks keep a function from claims. The plugin's monitor, the plugin's commands and the tables of
+// the audit use it, so that they agree about each device.
 type Enforcement struct {
 	// Profile is the node's purpose, which determines the severity of checks.
 	Profile finding.Profile
-	// Counts is the least severity at which a failed check counts; with [finding.Off], none counts.
+	// Counts is the least severity at which a failed check keeps functions from claims. With [finding.Off], no failed check does.
 	Counts rule.Severity
 	// Waivers are the accepted failures, and Today is the day that they are compared with, "2026-11-22".
 	Waivers []finding.Waiver
 	Today   string
-	// Checks are asked: see [Checks]. Without any, every function fails ([Gate.Ask]).
+	// Checks are the checks that are run, see [Checks]. If there are none, every function fails ([Enforcement.Ask]).
 	Checks []Check
 }
 
-// Checks returns those of the checks that can keep a function from claims: those that cost little ([rule.Rule.Cheap]).
+// Checks returns the checks that can keep a function from claims: the cheap ones ([rule.Rule.Cheap]).
 func Checks(all []Check) []Check {
 	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !c.Rule.Cheap })
 }
@@ -40,8 +40,8 @@ func (g *Enforcement) Ask(n *facts.Node) []finding.Finding {
 	return Run(n, g.Checks, Options{Profile: g.Profile, Waivers: g.Waivers, Today: g.Today}).Findings
 }
 
-// Judge runs the checks on a node, and returns the failures that count. A function that is being prepared or released may
-// be in a transient state, so it has none of its own.
+// Judge runs the checks on a node, and returns the failures that count. A function that is being prepared or released may be in a
+// transient state, so its own failures are left out.
 func (g *Enforcement) Judge(n *facts.Node) *Failures {
 	if g.Counts == finding.Off {
 		return &Failures{}
@@ -52,7 +52,7 @@ func (g *Enforcement) Judge(n *facts.Node) *Failures {
 	return found
 }
 
-// Weigh returns those of the findings that count, without the failures of functions that wait is true for.
+// Weigh returns the failures among the findings that count. It leaves out a failure of a function if wait returns true for them.
 func (g *Enforcement) Weigh(findings []finding.Finding, wait func(pci.Address, rule.Failure) bool) *Failures {
 	found := &Failures{Devices: map[pci.Address][]rule.Failure{}, waivers: g.Waivers, today: g.Today}
 	static := g.staticRules()
@@ -97,9 +97,9 @@ type Failures struct {
 	Node []rule.Failure
 	// Devices are those of functions.
 	Devices map[pci.Address][]rule.Failure
-	// UnusedWaivers accept nothing. Only [Enforcement.Judge] sets them.
+	// UnusedWaivers are the waivers that match no failure. Only [Enforcement.Judge] sets them.
 	UnusedWaivers []finding.Waiver
-	// waivers of the day accept failures of the whole node for some functions.
+	// waivers and today decide which failures of the whole node are accepted for single functions.
 	waivers []finding.Waiver
 	today   string
 }
@@ -111,7 +111,7 @@ func (f *Failures) sort() {
 	}
 }
 
-// Of returns the failures of a function, including those of the whole node. The slice is shared.
+// Of returns the failures of a function, including those of the whole node. Callers must not change the slice.
 func (f *Failures) Of(a pci.Address) []rule.Failure {
 	node, own := f.nodeFor(a), f.Devices[a]
 	if len(own) == 0 {

@@ -120,8 +120,7 @@ func above(n *facts.Node, f *device.Function) []facts.Fact {
 	return seen
 }
 
-// way returns a reader of the ACS registers of the ports above a function, and of the group that the kernel derived from
-// them.
+// way returns a reader of a function's path: the ACS registers of the ports above it, and the group that the kernel derived from them.
 func way(n *facts.Node) func(*device.Function) []facts.Fact {
 	return func(f *device.Function) []facts.Fact {
 		seen := []facts.Fact{groupFact(f)}
@@ -132,7 +131,7 @@ func way(n *facts.Node) func(*device.Function) []facts.Fact {
 	}
 }
 
-// capability returns one that software switches, by lspci's name.
+// capability returns a capability that software can switch on and off, by lspci's name.
 func capability(f *device.Function, name string) *pci.Switchable {
 	switch name {
 	case "ATS":
@@ -145,8 +144,8 @@ func capability(f *device.Function, name string) *pci.Switchable {
 	return f.Capabilities.DPC
 }
 
-// switched returns whether capabilities of a function that software switches are on:
-// names are those of lspci.
+// switched returns facts that say whether capabilities of a function are on. names are lspci's names of capabilities that software
+// can switch on and off.
 func switched(f *device.Function, names ...string) []facts.Fact {
 	var words []string
 	for _, name := range names {

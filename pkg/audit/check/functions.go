@@ -29,7 +29,7 @@ func onVFIODriver(f *device.Function) bool { return device.IsVFIO(f.Driver) }
 
 // assignable returns the functions that tenants hold or can get.
 func assignable(n *facts.Node) []*device.Function {
-	return slices.Clone(facts.Memo(n, assignableFunctions{}, func() []*device.Function { // of which most rules ask
+	return slices.Clone(facts.Memo(n, assignableFunctions{}, func() []*device.Function { // most rules need this list
 		return slices.DeleteFunc(n.Functions(), func(f *device.Function) bool { return !n.IsAvailable(f.Address) })
 	}))
 }
@@ -37,7 +37,7 @@ func assignable(n *facts.Node) []*device.Function {
 // assignableFunctions is the key of what assignable keeps.
 type assignableFunctions struct{}
 
-// noneAssignable is why rules about assignable functions don't apply.
+// noneAssignable is the reason why rules about assignable functions don't apply to a node.
 const noneAssignable = "the node has no assignable function"
 
 // each judges every function that tenants hold or can get. A pass shows the facts that read returns.
@@ -106,8 +106,8 @@ func words(addrs []pci.Address) []string {
 	return all
 }
 
-// because returns findings for the reasons or notes of the judgments with the code.
-// Functions with the same culprit share one finding.
+// because returns findings for the reasons and notes with the code in the judgments on assignable functions. Functions with the
+// same culprit share one finding.
 func because(n *facts.Node, code rule.Code, culprit func(*rule.Verdict) bool) Answer {
 	var found Answer
 	at := map[pci.Address]int{}

@@ -12,15 +12,15 @@ import (
 
 // Check judges facts of one kind by a rule. The rule has the texts.
 type Check[F any, A ~[]Finding] struct {
-	// ID is the rule's.
+	// ID is the ID of the rule.
 	ID string
 	// Needs are the kinds of facts without which the answer is unknown.
 	Needs []string
-	// Judge returns one finding for each object that fails or is unknown, and one [Pass] for all others, or [NotApplicable].
-	// It may leave out fields that the rule has. A Severity that is set replaces the rule's for that case. An empty list is
-	// a bug, and reported as one.
+	// Judge returns one finding for each object that fails or is unknown, and one [Pass] for all others, or [NotApplicable]. It may
+	// leave out fields that the rule has. A Severity that is set replaces the rule's severity in that case. An empty list is a bug,
+	// and is reported as an [Error].
 	Judge func(F) A
-	// Review takes the place of Judge in a check of the audit itself: it runs last, on the findings of all others.
+	// Review replaces Judge in a check that judges the audit itself. It runs last, on the findings of all other checks.
 	Review func(A) A
 	// Rule is filled in by [Join].
 	Rule rule.Rule
@@ -67,8 +67,8 @@ type Options struct {
 	Waivers []Waiver
 	// Today is the day that waivers are compared with, "2026-11-22".
 	Today string
-	// Together runs the checks in parallel. Without it they run in their order, for facts that are not safe for concurrent
-	// use.
+	// Together runs the checks in parallel. Leave it false for facts that are not safe for concurrent use: the checks then run one
+	// after the other.
 	Together bool
 }
 
@@ -80,14 +80,14 @@ type Surroundings interface {
 	Expose(*Finding)
 }
 
-// Run runs the checks, completes their findings, sets severities by the profile, and applies the waivers. The caller sets
-// the report's subject, and finishes it ([Report.Finish]).
+// Run runs the checks, completes their findings, sets severities by the profile, and applies the waivers. The caller sets the
+// report's subject, and calls [Report.Finish].
 func Run[F any, A ~[]Finding](facts F, around Surroundings, checks []Check[F, A], o Options) *Report {
 	said := askAll(facts, around, checks, &o)
 	r := &Report{Profile: o.Profile.Name, Findings: slices.Clone(said)}
 	for i := range checks {
 		if c := checks[i]; c.Review != nil {
-			// Reviews see no other reviews, so their order does not matter, and can't change the findings.
+			// A review does not see other reviews, so their order does not matter. It gets a copy, so it can't change the findings.
 			c.Judge = func(F) A { return c.Review(slices.Clone(said)) }
 			r.Findings = append(r.Findings, ask(facts, around, &c, &o.Profile)...)
 		}
@@ -114,13 +114,13 @@ func askAll[F any, A ~[]Finding](facts F, around Surroundings, checks []Check[F,
 	return slices.Concat(found...)
 }
 
-// ask returns a check's findings, complete. A severity of the profile's counts for all findings of a rule.
+// ask returns the completed findings of a check. If the profile sets a severity for the rule, all its findings have that severity.
 func ask[F any, A ~[]Finding](facts F, around Surroundings, c *Check[F, A], profile *Profile) A {
 	severity, named := profile.Severities[c.ID]
 	found := A{{State: NotApplicable, Text: "profile " + profile.Name + " disables this check"}}
 	switch missing := around.Lacks(c.Needs); {
 	case severity == Off:
-		// Off is not a severity: the finding, which is not applicable, keeps the rule's.
+		// Off is not a severity. The finding, which is not applicable, keeps the rule's severity.
 		named = false
 	case missing != "":
 		found = A{{State: Unknown, Text: missing}}
@@ -137,7 +137,7 @@ func ask[F any, A ~[]Finding](facts F, around Surroundings, c *Check[F, A], prof
 		}
 		judged := f.Exposure != ""
 		c.complete(f)
-		// A check that sums up other reports knows their exposure. The facts here can't tell it from the finding.
+		// A check that summarizes other reports has set the exposure from them. It can't be computed from the facts here.
 		if f.State.needsAttention() && !judged {
 			around.Expose(f)
 		}

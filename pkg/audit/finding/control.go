@@ -21,12 +21,12 @@ type Strength string
 const (
 	// Direct: the check judges the control's requirement itself.
 	Direct Strength = "direct"
-	// Supporting: the check is evidence of a part of it.
+	// Supporting: the check is evidence for a part of the requirement.
 	Supporting Strength = "supporting"
 )
 
-// Framework is a catalogue of those controls that checks support. A node on which every check passes is not compliant because of
-// that, and no text of the audit may claim it. The tables are the files in the folder controls.
+// Framework is a catalogue of the controls that checks support. That every check passes on a node does not make the node compliant,
+// and no text of the audit may claim so. The tables are the files in the folder controls.
 type Framework struct {
 	// ID is the name on command lines: "nist-800-53".
 	ID       string    `json:"id"`
@@ -43,9 +43,9 @@ type Control struct {
 	Control  string   `json:"control"`
 	Title    string   `json:"title"`
 	Strength Strength `json:"strength"`
-	// Rules are ids of rules; "IOM-*" is the whole group.
+	// Rules are the IDs of rules. "IOM-*" stands for all rules of the group.
 	Rules []string `json:"rules"`
-	// Rationale says why, as one sentence without its full stop.
+	// Rationale says why the rules support the control, as one sentence without its full stop.
 	Rationale string `json:"rationale"`
 }
 
@@ -57,8 +57,7 @@ func (c *Control) Covers(rule string) bool {
 	})
 }
 
-// FrameworkIDs returns the frameworks' ids, sorted, without reading them: their files are
-// named so.
+// FrameworkIDs returns the IDs of the frameworks, sorted. It does not read the frameworks, because their files are named by ID.
 func FrameworkIDs() []string {
 	files, _ := fs.Glob(frameworkFiles, "controls/*.yaml") // its only error is a bad pattern
 	for i, name := range files {
@@ -67,8 +66,7 @@ func FrameworkIDs() []string {
 	return files
 }
 
-// Frameworks returns all frameworks, by id. The error is one of the program
-// itself.
+// Frameworks returns all frameworks, by id. The error is a defect of the build.
 func Frameworks() ([]Framework, error) {
 	var frameworks []Framework
 	files, err := fs.Glob(frameworkFiles, "controls/*.yaml")

@@ -11,9 +11,9 @@ type Kind string
 
 // Kinds of changes, those that need attention first.
 const (
-	// New: it passed, or did not exist, or was not checked.
+	// New: the finding passed, did not exist, or was not checked in the older report.
 	New Kind = "new"
-	// Changed: it remains, with another state or reach.
+	// Changed: the finding is in both reports, with another state or reach.
 	Changed Kind = "changed"
 	// Gone: the check passes now, or its object no longer exists.
 	Gone Kind = "gone"
@@ -46,8 +46,8 @@ type Diff struct {
 	Same int `json:"same"`
 }
 
-// Compare returns the new, changed and gone findings of the newer report, the worst first. Findings are the
-// same if rule, device and object are. It leaves out passes, and ignores evidence and wording.
+// Compare returns the new, changed and gone findings of the newer report, the worst first. Two findings are the same if they have
+// the same rule, device and object. It leaves out passes, and ignores evidence and wording.
 func Compare(older, newer *Report) *Diff {
 	d := &Diff{Old: older.Subject, New: newer.Subject, Changes: []Change{}}
 	before := byKey(older)
@@ -63,7 +63,7 @@ func Compare(older, newer *Report) *Diff {
 			d.Same++
 		}
 	}
-	// What no finding of the newer report has taken out is gone.
+	// Findings of the older report that no finding of the newer one has removed from the map are gone.
 	for _, was := range before {
 		d.Changes = append(d.Changes, Change{Kind: Gone, Old: was})
 	}
@@ -84,7 +84,7 @@ type key struct {
 	n                  int
 }
 
-// byKey returns the findings of a report that need attention, or did until they were waived.
+// byKey returns the findings of a report that need attention or are waived, by their keys.
 func byKey(r *Report) map[key]*Finding {
 	found := map[key]*Finding{}
 	for i := range r.Findings {

@@ -17,15 +17,15 @@ type State string
 const (
 	Pass State = "pass"
 	Fail State = "fail"
-	// Error: the check itself went wrong. It says nothing about the node.
+	// Error: the check itself failed. The result says nothing about the node.
 	Error State = "error"
-	// Unknown: the node does not show it to this reader, or not at all.
+	// Unknown: the node does not show the necessary facts to this reader, or to nobody.
 	Unknown State = "unknown"
 	// NotApplicable: the node has no object of the check.
 	NotApplicable State = "notapplicable"
-	// Manual: no file answers it; a person has to look.
+	// Manual: no file has the answer, so a person has to look.
 	Manual State = "manual"
-	// Waived: it fails, and a waiver accepts that until a date.
+	// Waived: the check fails, and a waiver accepts the failure until a date.
 	Waived State = "waived"
 )
 
@@ -43,17 +43,15 @@ type Exposure string
 
 // Exposures, the worst first.
 const (
-	// CrossTenant: functions of several tenants are concerned now, and named.
+	// CrossTenant: the finding names functions, and several tenants have some of them now.
 	CrossTenant Exposure = "cross-tenant"
-	// Allocated: a tenant has one of the functions concerned, or a function of a node that is
-	// concerned as a whole.
+	// Allocated: a tenant has one of the affected functions. If the finding affects the whole node, any of its functions counts.
 	Allocated Exposure = "allocated"
-	// Published: functions concerned can be allocated, and none is.
+	// Published: some of the affected functions can be allocated, and no tenant has any of them.
 	Published Exposure = "published"
-	// WouldBePublished: nothing is published on the node, but functions concerned would be by its
-	// config (see [Basis]).
+	// WouldBePublished: no plugin publishes on the node, but by its config a plugin would publish affected functions (see [Basis]).
 	WouldBePublished Exposure = "would-be-published"
-	// Unexposed: no function that tenants can get is concerned.
+	// Unexposed: tenants can get none of the affected functions.
 	Unexposed Exposure = "none"
 )
 
@@ -108,8 +106,8 @@ type Finding struct {
 	Exposure Exposure      `json:"exposure"`
 	// Device is the function that is at fault or concerned, if there is one.
 	Device *pci.Address `json:"device,omitempty"`
-	// Object names what else it is about: "claim t1/train", "pid 4711 (dpdk)",
-	// "/etc/cdi/x.json", "port 0000:3a:00.0". Empty for the node, and for a device.
+	// Object names what the finding is about besides a function: "claim t1/train", "pid 4711 (dpdk)", "/etc/cdi/x.json", "port
+	// 0000:3a:00.0". It is empty if the finding is about the whole node or only about Device.
 	Object string `json:"object,omitempty"`
 	// Devices are all functions in reach, Device included: the blast radius.
 	Devices []pci.Address `json:"devices"`
@@ -125,15 +123,13 @@ type Finding struct {
 	// Verify is a command by which a person sees the same.
 	Verify   string          `json:"verify"`
 	Evidence []rule.Evidence `json:"evidence"`
-	// LeftOut counts further objects of a pass, which were checked in the same way and are not in
-	// Evidence.
+	// LeftOut counts the objects of a pass that were checked in the same way as those in Evidence, but are not in it.
 	LeftOut int `json:"evidenceLeftOut,omitempty"`
 	// Waiver is set for Waived, and for Fail if the waiver has expired.
 	Waiver *Waiver `json:"waiver,omitempty"`
 }
 
-// Compare orders findings for people: what needs attention first, by severity,
-// then by exposure, id, device and object.
+// Compare orders findings for people: by state, those that need attention first, then by severity, exposure, ID, device and object.
 func (f *Finding) Compare(g *Finding) int {
 	for _, c := range []int{
 		f.State.Compare(g.State), f.Severity.Compare(g.Severity), f.Exposure.Compare(g.Exposure),

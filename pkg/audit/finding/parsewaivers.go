@@ -26,8 +26,8 @@ const MaxWaivers = 1 << 20
 //	    reason: the driver needs identity until the firmware is replaced (SEC-1234)
 //	    author: alice@example.org
 //
-// A waiver that is misspelled would silently accept nothing, or too much. So all five fields are required, nothing else is
-// allowed, and the error names all lines that are wrong. rules are the ids that a waiver may be of.
+// A misspelled waiver would silently accept nothing, or too much. So all five fields are required, no others are allowed, and the
+// error names all lines that are wrong. rules are the IDs of the rules that a waiver may name.
 func ParseWaivers(content []byte, rules []string) ([]Waiver, error) {
 	entries, err := load(content)
 	if err != nil || entries == nil {

@@ -13,21 +13,20 @@ import (
 type Report struct {
 	// Subject identifies the audited node or cluster.
 	Subject Subject `json:"subject"`
-	// Profile names the profile that it was judged by.
+	// Profile is the name of the profile by which the subject was judged.
 	Profile string `json:"profile"`
-	// FailOn is the least severity whose failures make the verdict fail; empty for every one.
+	// FailOn is the least severity whose failures make the verdict fail. If it is empty, every failure does.
 	FailOn rule.Severity `json:"failOn,omitempty"`
-	// Basis says which functions count as available to tenants; nil if a
-	// report is not of a node.
+	// Basis says which functions count as available to tenants. It is nil if the report is not about a node.
 	Basis *Basis `json:"basis,omitempty"`
 	// Exposures explain the exposures of the findings.
 	Exposures map[Exposure]string `json:"exposures,omitempty"`
-	// RuleFiles have the organization's own rules among those that were asked.
+	// RuleFiles are the files of the organization's own rules that were checked.
 	RuleFiles []rule.File `json:"ruleFiles,omitempty"`
 	// Findings are in the order of [Finding.Compare]. Every rule has one or more.
 	Findings []Finding `json:"findings"`
 	Summary  Summary   `json:"summary"`
-	// UnusedWaivers are those that accept nothing: no failure needs them.
+	// UnusedWaivers are the waivers that match no failure.
 	UnusedWaivers []Waiver `json:"unusedWaivers,omitempty"`
 	// NodeRecords are set in a node's report; nil if they were not requested.
 	NodeRecords *NodeRecords `json:"books,omitempty"`
@@ -48,7 +47,7 @@ type Subject struct {
 	Kernel string `json:"kernel,omitempty"`
 	// Time is the time when the facts were read, RFC 3339 in UTC.
 	Time string `json:"time"`
-	// Version is the auditor's.
+	// Version is the version of the auditor.
 	Version string `json:"version"`
 	// LeftOut names the parts of the node that an archive leaves out.
 	LeftOut string `json:"leftOut,omitempty"`
@@ -74,15 +73,14 @@ type Summary struct {
 	States map[State]int `json:"states"`
 	// Failed counts failures by severity, including severities without any.
 	Failed map[rule.Severity]int `json:"failed"`
-	// RuleStates counts rules, each once by the worst state that its findings have:
-	// together they are Rules. FailedRules counts those that fail by the worst
-	// severity at which they do.
+	// RuleStates counts rules, each once, by the worst state of their findings. The sum is Rules. FailedRules counts the rules that
+	// fail, each once, by the worst severity of their failures.
 	RuleStates  map[State]int         `json:"ruleStates"`
 	FailedRules map[rule.Severity]int `json:"failedRules"`
 	// Rules is the number of rules that were checked, and Devices the number of functions.
 	Rules   int `json:"rules"`
 	Devices int `json:"devices"`
-	// Tenants and Claims count those that hold functions concerned by a failure.
+	// Tenants and Claims count the tenants and claims that hold functions affected by a failure.
 	Tenants int `json:"tenantsAffected"`
 	Claims  int `json:"claimsAffected"`
 }
@@ -101,8 +99,7 @@ func SeverityWords() string {
 	return strings.Join(words, ", ")
 }
 
-// Finish sorts the findings, counts them, and makes missing lists empty ones, so
-// that a machine finds none that is null. It may be repeated.
+// Finish sorts and counts the findings, and replaces nil lists by empty ones, so that JSON has no null. It may be called again.
 func (r *Report) Finish() {
 	r.fillLists()
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return a.Compare(&b) })
@@ -119,7 +116,7 @@ func (r *Report) Finish() {
 	rules, tenants := map[string]bool{}, map[string]bool{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if !rules[f.ID] { // its worst, by the order of findings
+		if !rules[f.ID] { // the first finding of a rule is its worst
 			rules[f.ID] = true
 			s.RuleStates[f.State]++
 			if f.State == Fail {
@@ -202,13 +199,13 @@ func (r *Report) Undetermined() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.State == Unknown || f.State == Error })
 }
 
-// Basis is the source by which an audit determines the functions that tenants can get. Functions that a claim or a VFIO
-// driver has also count.
+// Basis is the source by which an audit determines the functions that tenants can get. Functions that a claim has or that are bound
+// to a VFIO driver also count.
 type Basis struct {
 	By BasisKind `json:"by"`
 	// Functions is the number that the plugin publishes, or would publish.
 	Functions int `json:"functions"`
-	// Problem says why the node's config does not count. It is empty if it does, or if there is none.
+	// Problem says why the node's config was not used. It is empty if the config was used, or if there is none.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -221,8 +218,7 @@ const (
 	ByPlugin BasisKind = "published"
 	// ByConfig: no plugin publishes here, and the node's config selects them.
 	ByConfig BasisKind = "node-config"
-	// ByDefault: no plugin publishes here, and the node has no config: the default
-	// one selects every GPU and VF.
+	// ByDefault: no plugin publishes here, and the node has no config. The default config selects every GPU and VF.
 	ByDefault BasisKind = "default-config"
 )
 
@@ -252,9 +248,9 @@ func (b Basis) Sentence() string {
 // NodeRecords are a node's own records of the owners of its functions, for comparisons with other sources, as by
 // `kata-vfio-audit cluster` with the API server.
 type NodeRecords struct {
-	// Claims are those of the journal, by UID.
+	// Claims are the claims in the journal, by UID.
 	Claims []ClaimRecord `json:"claims"`
-	// Ledger is nil if there is none, or it could not be read.
+	// Ledger is the state of the ledger; nil if there is none, or if it could not be read.
 	Ledger *LedgerRecord `json:"ledger,omitempty"`
 }
 
@@ -263,7 +259,7 @@ type ClaimRecord struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// State is that of package journal: "prepared", "quarantined".
+	// State is a state of package journal: "prepared", "quarantined".
 	State string `json:"state"`
 	// Since is when the state was entered, RFC 3339 in UTC.
 	Since string `json:"since,omitempty"`
@@ -274,8 +270,8 @@ type ClaimRecord struct {
 // LedgerRecord is the state of a ledger.
 type LedgerRecord struct {
 	Events int64 `json:"events"`
-	// Checkpoint is the signed one after the last event, its lines joined by spaces. If the report is kept elsewhere, it is
-	// an anchor.
+	// Checkpoint is the signed checkpoint after the last event, its lines joined by spaces. It is an anchor if the report is kept off
+	// the node.
 	Checkpoint string `json:"checkpoint"`
 	// Key is the node's public key, from the ledger's directory.
 	Key string `json:"key"`
@@ -301,7 +297,7 @@ type KataHandler struct {
 	// Engine is "containerd" or "CRI-O", and Runtime "go" or "rust".
 	Engine  string `json:"engine"`
 	Runtime string `json:"runtime"`
-	// Config is the base; Files are the base and the drop-ins, in the order in which they are read.
+	// Config is the base file. Files are the base file and the drop-ins, in the order in which they are read.
 	Config string   `json:"config"`
 	Files  []string `json:"files"`
 	// Damaged says why the settings below are not known; empty if they are.
@@ -312,7 +308,7 @@ type KataHandler struct {
 	// Go runtime they are the same.
 	MemoryMiB  int64 `json:"memoryMiB"`
 	LimitedMiB int64 `json:"limitedMiB"`
-	// FixedSize says that a VM has its whole size from its boot on (static_sandbox_resource_mgmt), and InPodsCgroup that the VMM is
+	// FixedSize is set if a VM has its full size from its boot on (static_sandbox_resource_mgmt). InPodsCgroup is set if the VMM is
 	// charged to the pod (sandbox_cgroup_only).
 	FixedSize    bool `json:"fixedSize"`
 	InPodsCgroup bool `json:"inPodsCgroup"`
@@ -325,7 +321,7 @@ type KataHandler struct {
 	VFIOMode string `json:"vfioMode,omitempty"`
 	// Socket is the socket at which the shim asks for a pod's devices (pod_resource_api_sock); empty if it does not ask.
 	Socket string `json:"socket,omitempty"`
-	// Annotations are those by which pods may change the hypervisor's settings.
+	// Annotations are the annotations by which pods may change the hypervisor's settings.
 	Annotations []string `json:"annotations"`
 }
 
@@ -337,9 +333,9 @@ type KataSandbox struct {
 	// Runtime is "go" or "rust"; empty if only the VMM shows the sandbox.
 	Runtime    string `json:"runtime,omitempty"`
 	Hypervisor string `json:"hypervisor,omitempty"`
-	// PID is the VMM's.
+	// PID is the PID of the VMM.
 	PID int `json:"pid,omitempty"`
-	// Running says that this process is seen.
+	// Running is set if the process with this PID was found.
 	Running bool                `json:"running"`
 	Devices []KataSandboxDevice `json:"devices"`
 }

@@ -13,12 +13,11 @@ type Profile struct {
 	Name string `json:"name"`
 	// About is a sentence for people.
 	About string `json:"about"`
-	// Severities replaces those of rules; [Off] drops the rule (it becomes
-	// notapplicable, and says so).
+	// Severities replaces the severities of rules. [Off] disables the rule: its finding is then notapplicable, and says so.
 	Severities map[string]rule.Severity `json:"severities,omitempty"`
 }
 
-// Off in a profile's Severities drops a rule.
+// Off in a profile's Severities disables a rule.
 const Off rule.Severity = "off"
 
 // Names of profiles.
@@ -48,8 +47,8 @@ func ProfileNames() []string {
 	return names
 }
 
-// singleTenant: a path between two devices, or residue in one, stays within the tenant. Protection of the host, and of pods
-// without a device, has the same severity.
+// singleTenant returns the severities for nodes with one tenant: a path between two devices, or data left in a device, stays within
+// the tenant. The severities for the protection of the host, and of pods without a device, are unchanged.
 func singleTenant() map[string]rule.Severity {
 	return severities(map[rule.Severity][]string{
 		rule.Medium: {"RST-001", "RST-004", "RST-005", "RST-006", "NIC-001", "NIC-002", "NIC-003", "NIC-007", "NIC-015"},
@@ -62,8 +61,8 @@ func singleTenant() map[string]rule.Severity {
 	})
 }
 
-// confidential: the node's operator is an adversary of the guest, so failures that let the host look into a guest, or start
-// another one, are more severe.
+// confidential returns the severities for confidential guests, whose adversary is the node's operator: failures that let the host
+// look into a guest, or start another guest instead, are more severe.
 func confidential() map[string]rule.Severity {
 	return severities(map[rule.Severity][]string{
 		rule.Critical: {"CC-001", "GPU-007", "RT-006", "RT-015", "RT-023"},
@@ -75,7 +74,8 @@ func confidential() map[string]rule.Severity {
 	})
 }
 
-// lab: firmware, CPU and boards of a test machine can't be changed, and it needs neither attestation nor anchors of its ledger.
+// lab returns the severities for test machines: their firmware, CPU and boards can't be changed, and they need neither attestation
+// nor anchors of their ledger.
 func lab() map[string]rule.Severity {
 	return severities(map[rule.Severity][]string{
 		Off: {"CC-001", "CC-003", "HOST-015", "HOST-016", "HOST-019"},

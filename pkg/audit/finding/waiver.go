@@ -31,9 +31,9 @@ func (w *Waiver) UnusedWords() string {
 // WholeNode is the scope of a failure that names neither a device nor an object.
 const WholeNode = "node"
 
-// Apply marks the failures that a waiver covers: Waived, or still Fail with the
-// waiver that has expired. A failure of several devices is waived if each of them is. today is as in
-// Waiver.Until; the day itself is covered.
+// Apply sets the state of each failure that a waiver covers to Waived. If the waiver has expired, the state stays Fail, and Waiver
+// is set. A failure of several devices is waived if each of them is. today is a day as in Waiver.Until, which is itself still
+// covered.
 func Apply(waivers []Waiver, today string, findings []Finding) {
 	for i := range findings {
 		f := &findings[i]
@@ -44,7 +44,7 @@ func Apply(waivers []Waiver, today string, findings []Finding) {
 			if !w.covers(f) && (!w.concerns(f) || !allWaived(waivers, today, f)) {
 				continue
 			}
-			// Days compare as text. An expired waiver does not end the loop: another one may still count.
+			// Days are compared as text. An expired waiver does not end the loop, because another waiver may still be valid.
 			w.Expired = w.Until < today
 			f.Waiver = &w
 			if !w.Expired {
@@ -71,8 +71,8 @@ func (w *Waiver) covers(f *Finding) bool {
 	return f.Device != nil && w.Scope == f.Device.String()
 }
 
-// concerns reports whether the waiver covers the finding, or accepts it for one device: one of several that the finding names, or
-// any if it names none, because a failure of the whole node counts against each device.
+// concerns reports whether the waiver covers the finding, or accepts it for one device. This is one of several devices that the
+// finding names, or any device if it names none, because a failure of the whole node counts against each device.
 func (w *Waiver) concerns(f *Finding) bool {
 	switch {
 	case w.Rule != f.ID:
@@ -98,7 +98,7 @@ func WaivedFor(waivers []Waiver, today, id string, a pci.Address) bool {
 	})
 }
 
-// Unused returns the waivers of rules that were asked, and that match no failure.
+// Unused returns the waivers that match no failure, although their rules were checked.
 func Unused(waivers []Waiver, findings []Finding) []Waiver {
 	var unused []Waiver
 	for _, w := range waivers {
