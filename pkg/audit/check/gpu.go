@@ -52,7 +52,7 @@ func byModel(functions []*device.Function, model func(*device.Function) string) 
 	return several
 }
 
-// noBridge mentions bridges only between GPUs of one model, because others don't fit.
+// noBridge names GPUs that an NVLink bridge could join: those of one model, because a bridge fits no others.
 func noBridge(n *facts.Node) Answer {
 	if b := newFabric(n); len(b.switches) > 0 {
 		return notApplicable("NVSwitches join the GPUs: see GPU-001")
@@ -74,8 +74,7 @@ func gpuECC(n *facts.Node) Answer {
 	return say(finding.Manual, "a GPU on a VFIO driver does not show ECC: look in the guest, or before you assign the GPU", nil).reaching(addresses(gpus)...)
 }
 
-// hiveWhole sees only the hives of GPUs that amdgpu has. It looks at those of servers, because no VGA adapter has
-// XGMI.
+// hiveWhole can see only the hives of GPUs on driver amdgpu. It checks GPUs of servers, because no VGA adapter has XGMI.
 func hiveWhole(n *facts.Node) Answer {
 	all := slices.DeleteFunc(n.Functions(device.GPU), func(f *device.Function) bool { return f.Vendor != pci.VendorAMD || f.Class.Sub() == pci.ClassVGA })
 	if len(all) < 2 {
@@ -121,7 +120,8 @@ func wholeGPUs(n *facts.Node) Answer {
 	return concludeAs(found, gpus, pass(count(len(gpus), "GPU"), cut), "the node has no GPU", one(driverFact))
 }
 
-// virtual fails for a virtual GPU that no claim has: the plugin makes one for its claim, and ends it with the claim.
+// virtual fails for a virtual GPU that no claim has, because the plugin creates a virtual GPU for a claim, and removes it when the
+// claim ends.
 func virtual(n *facts.Node, f *device.Function, vfs []pci.Address) Answer {
 	for _, vf := range vfs {
 		// NVIDIA's vGPU manager shows the file for each VF. Without a virtual GPU it is 0.
@@ -164,7 +164,7 @@ func companionsTogether(n *facts.Node) Answer {
 	return conclude(found, judged, "companion", "no assigned GPU has companions", one(driverFact))
 }
 
-// strayed fails if another claim or a host driver has companion c, and not the claim that has its GPU f.
+// strayed fails if another claim or a host driver has companion c, instead of the claim that has its GPU f.
 func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
 	other := n.TenanciesAt(c.Address)
 	switch {
@@ -189,7 +189,7 @@ func gpuNodeChecks() []Check {
 
 // sameBARs compares GPUs of the same vendor, device and subsystem.
 func sameBARs(n *facts.Node) Answer {
-	// A VF has the BARs that its PF's SR-IOV capability says, and a function that does not answer shows none.
+	// The SR-IOV capability of the PF determines the BARs of a VF, and a function that does not answer shows no BARs.
 	gpus := slices.DeleteFunc(assignableGPUs(n), func(f *device.Function) bool { return f.VF != nil || f.ConfigDead })
 	models := byModel(gpus, func(f *device.Function) string {
 		return fmt.Sprintf("%s:%s %s:%s", f.Vendor, f.Device, f.SubVendor, f.SubDevice)
@@ -225,7 +225,7 @@ func oddSizes(model []*device.Function) Answer {
 	})
 }
 
-// barSizes returns them in words: "BAR 0 16 MiB, BAR 1 64 GiB".
+// barSizes returns the sizes of a function's BARs in words: "BAR 0 16 MiB, BAR 1 64 GiB".
 func barSizes(f *device.Function) string {
 	var words []string
 	for _, bar := range f.BARs {
@@ -289,8 +289,8 @@ func nodesInContainers(h *runtimes.Handler, k *runtimes.Kata, gpus []*device.Fun
 	return fail(text, append(h.Facts(), seen...)...).reaching(addresses(lacking)...)
 }
 
-// assignableDisplays are the GPUs and other accelerators that tenants have or can get, virtual ones too, except for the node's own
-// console, which counts only where the plugin publishes it.
+// assignableDisplays returns the GPUs and other accelerators that tenants have or can get, including virtual ones. The GPU of the
+// node's own console counts only if the plugin publishes it.
 func assignableDisplays(n *facts.Node) []*device.Function {
 	return slices.DeleteFunc(assignable(n), func(f *device.Function) bool {
 		base := f.Class.Base()

@@ -70,8 +70,8 @@ func fabricAPIIsRoots(n *facts.Node) Answer {
 	return rootReaches(n, socket, line)
 }
 
-// rootReaches passes if a directory of root's above the socket lets nobody else in. Who may connect to a socket depends on
-// its own mode too, but that is set after it is there.
+// rootReaches passes if a directory of root above the socket is closed to all others. The mode of the socket itself also restricts
+// who may connect, but it is set only after the socket exists.
 func rootReaches(n *facts.Node, socket string, line facts.Fact) Answer {
 	var seen []facts.Fact
 	for _, dir := range n.Parents(path.Dir(socket)) {
@@ -87,8 +87,8 @@ func rootReaches(n *facts.Node, socket string, line facts.Fact) Answer {
 	return fail("no directory above the socket "+socket+" is root's alone (mode 0700)", append(seen, line)...)
 }
 
-// fabricSocketIsAPI fails where the socket for the API is the one of Fabric Manager's own processes. It accepts
-// connections, and answers every call with FM_ST_UNINITIALIZED.
+// fabricSocketIsAPI fails if the configured socket of the API is the socket of Fabric Manager's own processes. That socket accepts
+// connections, but answers every call with FM_ST_UNINITIALIZED.
 func fabricSocketIsAPI(n *facts.Node) Answer {
 	config, none := sharedFabric(n)
 	if none != nil {
@@ -105,7 +105,7 @@ func fabricSocketIsAPI(n *facts.Node) Answer {
 	return pass("the API is at "+cmp.Or(api, "a TCP port"), line, internalLine)
 }
 
-// fabricMakesPartitions fails where the plugin has partitions and Fabric Manager makes none.
+// fabricMakesPartitions fails if the plugin is configured for partitions, but Fabric Manager makes none.
 func fabricMakesPartitions(n *facts.Node) Answer {
 	known, mapped := n.FabricState(), n.FabricMap()
 	if known.Fact.Status == facts.Absent && mapped.Fact.Status == facts.Absent {
@@ -122,8 +122,7 @@ func fabricMakesPartitions(n *facts.Node) Answer {
 	return pass("FABRIC_MODE=1", line)
 }
 
-// fabricStateIsRoots fails for a state file that another user can put there before Fabric Manager does. It is what Fabric
-// Manager resumes from.
+// fabricStateIsRoots fails if another user can create the state file before Fabric Manager does. Fabric Manager resumes from this file.
 func fabricStateIsRoots(n *facts.Node) Answer {
 	config, none := sharedFabric(n)
 	if none != nil {
@@ -137,7 +136,7 @@ func fabricStateIsRoots(n *facts.Node) Answer {
 		if !fact.OK() {
 			return unknown("who may write to the directory of "+file, fact, line)
 		}
-		// The sticky bit of /tmp keeps others from replacing the file, and not from being first.
+		// The sticky bit of /tmp keeps others from replacing the file, but not from creating it first.
 		if stat.UID != 0 || stat.ModeBits()&0o002 != 0 || stat.ModeBits()&0o020 != 0 && stat.GID != 0 {
 			return fail("users other than root can put Fabric Manager's state file "+file+" there: /"+dir+" has "+fact.Value, line, fact)
 		}
@@ -166,7 +165,7 @@ func fabricVersionIsDrivers(n *facts.Node) Answer {
 	case len(starts) == 0:
 		return say(finding.Manual, "Fabric Manager's log does not show its version: compare it with the driver's, "+driver.Value, []facts.Fact{driver, log})
 	}
-	// By default the log is continued over restarts (LOG_APPEND_TO_LOG).
+	// By default, Fabric Manager appends to its log after a restart (LOG_APPEND_TO_LOG).
 	last := starts[len(starts)-1]
 	log.Value = last[0]
 	if last[1] != strings.TrimSpace(driver.Value) {

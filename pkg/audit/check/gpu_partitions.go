@@ -50,8 +50,8 @@ func readPartitions(n *facts.Node) (active activePartitions, why string) {
 	return active, ""
 }
 
-// onePartition fails for a claim whose GPUs an active partition joins with others, or that are in none. Without the list of
-// partitions it fails for a number of GPUs that matches none: boards have partitions of 1, 2, 4, 8 and 16.
+// onePartition fails for a claim whose GPUs are in no active partition, or in one with other GPUs. If the list of partitions is not
+// available, it fails for a number of GPUs that no partition has: boards have partitions of 1, 2, 4, 8 and 16 GPUs.
 func onePartition(n *facts.Node) Answer {
 	b := newFabric(n)
 	if len(b.switches) == 0 {
@@ -94,7 +94,7 @@ func oddNumber(rec *journal.Record, gpus []pci.Address) Answer {
 	return fail(fmt.Sprintf("claim %s has %s, which no partition has", rec.Plan.Claim, count(len(gpus), "GPU")), stateFact(rec))
 }
 
-// wrong fails for a GPU of a claim whose partition is not of the claim's GPUs alone.
+// wrong fails for a GPU of a claim whose partition does not consist of exactly the claim's GPUs.
 func (p *activePartitions) wrong(rec *journal.Record, gpus []pci.Address) Answer {
 	for _, a := range gpus {
 		seen := append(slices.Clone(p.seen), stateFact(rec))

@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
 
-// sliceChecks are about what tenants with slices of one GPU leave each other of it.
+// sliceChecks are about the shares of a GPU that tenants with slices of it leave to each other.
 func sliceChecks() []Check { return []Check{{ID: "GPU-022", Judge: boundedSlices}} }
 
 // heldSlice is a VF of an Intel GPU that a claim has.
@@ -21,7 +21,7 @@ type heldSlice struct {
 	claim string
 }
 
-// boundedSlices compares the bounds of time of slices with what their claims set. Free VFs have none, and need none.
+// boundedSlices compares the time limits of slices with the limits that their claims set. Free VFs have no limits, and need none.
 func boundedSlices(n *facts.Node) Answer {
 	held := heldSlices(n)
 	found := over(held, func(s heldSlice) Answer {
@@ -45,7 +45,7 @@ func heldSlices(n *facts.Node) []heldSlice {
 			continue
 		}
 		if pf, ok := n.Snapshot.Function(f.VF.PF); !ok || pf.Driver != "xe" {
-			continue // another driver has no bounds, and the plugin refuses its VFs
+			continue // other drivers have no such limits, and the plugin refuses their VFs
 		}
 		for _, t := range n.TenanciesAt(f.Address) {
 			if fn, ok := t.Record.Plan.Function(f.Address); ok {
@@ -61,7 +61,7 @@ func (s *heldSlice) read(n *facts.Node, name string) facts.Fact {
 	return n.Read(fmt.Sprintf("sys/bus/pci/devices/%s/sriov_admin/vf%d/profile/%s", s.f.VF.PF, s.f.VF.Index+1, name))
 }
 
-// unbounded fails for a slice that one bound does not bound, or not as its claim has set it.
+// unbounded fails for a slice that lacks one of the limits, or has another value than its claim set.
 func (s *heldSlice) unbounded(n *facts.Node, name string) Answer {
 	seen := s.read(n, name)
 	i := slices.IndexFunc(s.fn.Settings, func(set plan.Setting) bool { return set.Provider == plan.ProviderXe && set.Name == name })

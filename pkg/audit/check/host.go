@@ -78,8 +78,8 @@ func signedModules(n *facts.Node) Answer {
 	enforced := n.Parameter("module", "sig_enforce")
 	disabled := n.Read("proc/sys/kernel/modules_disabled")
 	lockdown := n.Read("sys/kernel/security/lockdown")
-	// Asked first: the flag outlives the module, and a module that was loaded before signatures were enforced may have
-	// changed the kernel.
+	// This comes first: the flag stays after the module was unloaded, and a module that was loaded before signatures were enforced may
+	// have changed the kernel.
 	if loaded, seen := unsignedModule(n); loaded {
 		return fail("an unsigned module was loaded since the boot (taint flag E)", seen...).
 			fix("find what loads it (`grep E) /proc/modules` lists such modules), and boot with `module.sig_enforce=1` or with lockdown: the flag stays until then")
@@ -87,7 +87,7 @@ func signedModules(n *facts.Node) Answer {
 	switch {
 	case enforced.Running.On():
 		return pass("module signatures are enforced", enforced.Running)
-	// Once it is 1, only a reboot permits modules again (Documentation/admin-guide/sysctl/kernel.rst).
+	// Once the value is 1, no module can be loaded until a reboot (Documentation/admin-guide/sysctl/kernel.rst).
 	case disabled.Is("1"):
 		return pass("module loading is disabled", disabled)
 	case chosen(lockdown) == "integrity", chosen(lockdown) == "confidentiality":

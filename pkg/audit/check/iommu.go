@@ -114,8 +114,8 @@ func isX86(n *facts.Node) bool {
 	})
 }
 
-// unsafeInterrupts judges the parameter of one of its two modules. While
-// interrupts are remapped it changes nothing today, and weighs less.
+// unsafeInterrupts judges the parameter of one of its two modules. While interrupts are remapped, the parameter has no effect, so
+// the failure is less severe.
 func unsafeInterrupts(n *facts.Node, id string) Answer {
 	found := judgeSettings(n, kernelSettings()[id]...)
 	if found[0].State == finding.Fail && interruptsRemapped(n)[0].State == finding.Pass {

@@ -155,8 +155,7 @@ func unreported(what string) vfVerdict {
 
 // vfSetting is a setting that a PF has to impose on a VF.
 type vfSetting struct {
-	// name is the setting that the PF's driver may not report, and rules the setting that representors decide instead in
-	// switchdev mode.
+	// name is the setting, for the case that the PF's driver does not report it. rules is what representors decide instead in switchdev mode.
 	name, rules string
 	// value returns whether the setting is in order; nil if it is not reported.
 	value func(*device.VFSettings) *bool
@@ -229,7 +228,7 @@ func ownGUIDs(n *facts.Node) Answer {
 	})
 }
 
-// uniqueAddress fails if the VF has no address, or that of another VF.
+// uniqueAddress fails if the VF has no address, or the same address as another VF.
 func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) vfVerdict {
 	// All zero means that the PF imposes none, so that the guest can choose any.
 	if strings.Trim(address, "0:") == "" {
@@ -242,7 +241,7 @@ func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) v
 	return vfVerdict{}
 }
 
-// bounded is for VFs that share a port with another tenant's.
+// bounded judges VFs that share a port with a VF of another tenant.
 func bounded(n *facts.Node) Answer {
 	crowded := map[pci.Address]bool{}
 	for _, pf := range givingPFs(n) {
@@ -275,7 +274,7 @@ func quiet(n *facts.Node) Answer {
 	})
 }
 
-// asGiven compares the settings that PFs impose with those that the journal has for a claim.
+// asGiven compares the settings that PFs impose on VFs with the settings in the journal for the VFs' claims.
 func asGiven(n *facts.Node) Answer {
 	want := map[pci.Address]*plan.VFChange{}
 	for _, rec := range n.Records() {

@@ -67,7 +67,7 @@ func hostHasPF(n *facts.Node) Answer {
 	})
 }
 
-// noWholeNIC speaks of cards that a tenant has, or that wait for one on a VFIO driver.
+// noWholeNIC checks the cards that a tenant has, or that are on a VFIO driver for a future tenant.
 func noWholeNIC(n *facts.Node) Answer {
 	cards := slices.DeleteFunc(n.Functions(device.PFType), func(f *device.Function) bool { return f.Class.Base() != pci.BaseNetwork })
 	found := over(cards, func(f *device.Function) Answer {
@@ -124,7 +124,7 @@ func noSharedVLAN(n *facts.Node) Answer {
 		switch {
 		case uplink == nil:
 			return unknown("the VLANs of its tenants", fact).on(pf).reaching(pf.PF.VFs...)
-		// In switchdev mode, rules on representors decide which VFs meet. NIC-003 leaves those to a person.
+		// In switchdev mode, rules on representors decide which VFs can reach each other. NIC-003 leaves these rules to a person.
 		case !uplink.Switchdev():
 			return sharedVLANs(n, pf)
 		}
@@ -174,7 +174,7 @@ func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 	})
 }
 
-// noPause asks the ports of PFs with assignable VFs.
+// noPause checks the flow control of the ports of PFs with assignable VFs.
 func noPause(n *facts.Node) Answer {
 	var seen []facts.Fact
 	pfs := slices.DeleteFunc(givingPFs(n), func(pf *device.Function) bool { return !isEthernet(pf) })

@@ -23,8 +23,7 @@ import (
 // trusted: the audit has an exit code for it.
 const LedgerSound = "OBS-001"
 
-// observationChecks returns the checks of group OBS: of the node's history, of its records against each other, and of the
-// audit itself.
+// observationChecks returns the checks of group OBS: they judge the node's history, whether its records agree, and the audit itself.
 func observationChecks() []Check {
 	return []Check{
 		{ID: LedgerSound, Judge: ledgerVerifies},
@@ -80,7 +79,8 @@ func problemFound(p *ledger.Problem, dir facts.Fact) Answer {
 	return f
 }
 
-// anchored names the checkpoint to compare, because no file of the node can show a copy that is kept elsewhere.
+// anchored leaves the comparison with an anchor to a person, and names the checkpoint to compare, because no file of the node shows
+// a copy that is kept elsewhere.
 func anchored(n *facts.Node) Answer {
 	r, dir := n.Ledger()
 	switch {
@@ -97,8 +97,8 @@ func anchored(n *facts.Node) Answer {
 		"`kata-vfio-audit ledger verify --anchor` any")
 }
 
-// replayed has the records that are compared. Each is read after the previous one, and the journal once more at the end,
-// to distinguish changes in progress from faults.
+// replayed has the records that are compared. They are read one after the other, and the journal is read again at the end, to
+// distinguish changes in progress from faults.
 type replayed struct {
 	node   *facts.Node
 	report *ledger.Report
@@ -108,7 +108,7 @@ type replayed struct {
 }
 
 func checkReplay(n *facts.Node) Answer {
-	_, seen := n.Holdings() // first: a holder's event comes before it
+	_, seen := n.Holdings() // read before the ledger, because the ledger has a holder's event before the holder opens the device
 	told, dir := n.Replay()
 	b := &replayed{node: n, replay: told, ledger: dir}
 	if b.report, _ = n.Ledger(); b.report == nil {
@@ -117,7 +117,7 @@ func checkReplay(n *facts.Node) Answer {
 		}
 		return unknown("the ledger's history", dir)
 	}
-	if p := b.report.Problems; len(p) > 0 { // events that can't be read are not events that are not there
+	if p := b.report.Problems; len(p) > 0 { // an unreadable event must not count as a missing one
 		dir.Status, dir.Err = facts.Broken, "it was altered ("+LedgerSound+"): "+p[0].What
 		return unknown("the current state by the ledger", dir)
 	}
@@ -136,7 +136,8 @@ func checkReplay(n *facts.Node) Answer {
 	return found.or(pass(fmt.Sprintf("%s and %s match the ledger", count(len(records), "record"), count(len(told.Claims), "binding")), dir, n.Journal()))
 }
 
-// stands reports whether a record was the same before and after. A record that just changes is not compared.
+// stands reports whether a record was the same at both reads of the journal, and in a state that lasts. A record that is changing
+// is not compared.
 func (b *replayed) stands(rec *journal.Record) bool {
 	return slices.ContainsFunc(b.after, func(r *journal.Record) bool {
 		return r.ID() == rec.ID() && r.State == rec.State && r.Since == rec.Since && describeSandbox(r) == describeSandbox(rec)
@@ -166,7 +167,7 @@ func (b *replayed) record(rec *journal.Record) Answer {
 	return append(found, b.sandbox(rec, c)...).object(claimName(rec))
 }
 
-// untold is the answer for a claim that has functions and no event. If retention dropped events, this is unknown.
+// untold is the answer for a claim that has functions, but no event in the ledger. If retention dropped events, the answer is unknown.
 func (b *replayed) untold(rec *journal.Record) Answer {
 	if b.report.Dropped > 0 {
 		return unknown(fmt.Sprintf("whether the ledger had an event of %s, since retention dropped events", claimName(rec)), b.ledger).ofRecord(rec)
@@ -238,7 +239,7 @@ func (b *replayed) anyRecord(so func(*journal.Record) bool) bool {
 	return slices.ContainsFunc(b.node.AllRecords(), so) || slices.ContainsFunc(b.after, so)
 }
 
-// forgotten are claims that have functions by the ledger and no record.
+// forgotten fails for claims that have functions by the ledger, but no record in the journal.
 func (b *replayed) forgotten() Answer {
 	return over(slices.Sorted(maps.Keys(b.replay.Claims)), func(uid string) Answer {
 		if b.anyRecord(func(rec *journal.Record) bool { return rec.ID() == uid }) {
@@ -262,7 +263,7 @@ func accountsAgree(n *facts.Node) Answer {
 		case !n.IsThisBoot(rec):
 			return fail(fmt.Sprintf("%s is %s by a record from before the last boot", claimName(rec), rec.State), recordFact(rec, rec.BootID)).reaching(rec.Plan.Addresses()...)
 		case rec.State != journal.Prepared:
-			return nil // on its way
+			return nil // the claim is being prepared or released
 		}
 		found := over(rec.Plan.Functions, func(fn plan.Function) Answer { return functionAgrees(n, rec, &fn).at(fn.Address) })
 		return append(found, specAgrees(n, rec)...)

@@ -30,7 +30,8 @@ func (c ownCheck) judge(n *facts.Node) Answer {
 	return judgeSettings(n, all...)
 }
 
-// ownSetting is judged as a setting of the product's own rules is, but fails where the node lacks it, unless the rule accepts that.
+// ownSetting is judged like a setting of kata-vfio's own rules, but fails if the node does not have the setting, unless the rule
+// accepts that.
 type ownSetting struct{ rule.Setting }
 
 func (s ownSetting) judge(n *facts.Node) Answer {
@@ -48,7 +49,7 @@ func (s ownSetting) judge(n *facts.Node) Answer {
 	})
 }
 
-// ask judges the setting as the product's own rules judge one of its kind.
+// ask judges the setting like kata-vfio's own rules judge a setting of the same kind.
 func (s ownSetting) ask(n *facts.Node) Answer {
 	switch s.Kind {
 	case rule.Sysctl:
@@ -68,7 +69,7 @@ func (s ownSetting) askParameter(n *facts.Node) Answer {
 	module, name := s.OfModule()
 	now := n.Parameter(module, name)
 	bad := fmt.Sprintf("%s is %s", s.Name, now.Running.Value)
-	// The kernel shows a boolean as Y or N. A longer word is a text, also if it begins as one does: "never".
+	// The kernel shows a boolean as Y or N. A longer word is a text, even if it begins like a boolean: "never".
 	if now.Running.OK() && len(now.Running.Value) > 1 && !slices.Contains(s.Values, now.Running.Value) {
 		return pending(fail(bad, now.Running), &now, s.Values...)
 	}
@@ -128,7 +129,7 @@ func (a requiredArgument) judge(n *facts.Node) Answer {
 	return found
 }
 
-// kept turns a good answer into a failure if the next boot is without the argument.
+// kept turns a good answer into a failure if the command line of the next boot lacks the argument.
 func (a requiredArgument) kept(found Answer, without []facts.Fact) Answer {
 	if len(without) == 0 || slices.ContainsFunc(found, func(f finding.Finding) bool { return f.State != finding.Pass }) {
 		return found

@@ -33,8 +33,8 @@ func DefaultEnforcement(n *facts.Node, all []Check, today string) (Enforcement, 
 	return g, nil
 }
 
-// Planned returns the node as its plugin plans with it. The failed checks are those that the plugin has written down
-// since the node's start, or else those of the default enforcement. unread is [facts.Node.Planned]'s.
+// Planned returns the node as its plugin plans with it. The failed checks are those that the plugin has recorded since the node's
+// start, or else those of the default enforcement. unread is [facts.Node.Planned]'s.
 func Planned(n *facts.Node, all []Check, today string) (node plan.Node, unread []string) {
 	g, err := DefaultEnforcement(n, all, today)
 	node, unread = g.Planned(n)

@@ -73,15 +73,15 @@ func strongReset(n *facts.Node) Answer {
 	})
 }
 
-// ofVGPU leaves to a person what no public document of NVIDIA says.
+// ofVGPU leaves the reset of a vGPU to a person, because no public document of NVIDIA says what it clears.
 func ofVGPU(f *device.Function, r *isolation.Reset) Answer {
 	text := fmt.Sprintf("NVIDIA publishes nothing on whether the reset %s of VF %s, or the end of its vGPU, clears the memory of the vGPU", r.Method, f.Address)
 	return say(finding.Manual, text, []facts.Fact{resetMethods(f)}).
 		fix("ask NVIDIA, test with your driver that a tenant can't read what the last one left, have the VFs sanitized between tenants, or give tenants whole GPUs")
 }
 
-// foreignReset leaves a device-specific reset that is not the kernel's to a person. The kernel has none for GPUs of AMD
-// (drivers/pci/quirks.c pci_dev_reset_methods): module vendor_reset puts its own in place of pci_dev_specific_reset
+// foreignReset leaves a device-specific reset that does not come from the kernel itself to a person. The kernel has none for GPUs
+// of AMD (drivers/pci/quirks.c pci_dev_reset_methods): module vendor_reset puts its own in place of pci_dev_specific_reset
 // (gnif/vendor-reset, src/hooks.c).
 func foreignReset(n *facts.Node, f *device.Function, best *isolation.Reset) Answer {
 	if best == nil || best.Method != isolation.DeviceSpecific || f.Vendor != pci.VendorAMD || f.Type != device.GPU {
@@ -119,8 +119,8 @@ func resetSetsApart(n *facts.Node) Answer {
 	})
 }
 
-// linksAreWide compares lanes and not speeds, because an idle card lowers the speed of its link. A slot may be narrower
-// than its card.
+// linksAreWide compares the numbers of lanes, not the speeds, because an idle card lowers the speed of its link. A slot may have
+// fewer lanes than its card.
 func linksAreWide(n *facts.Node) Answer {
 	return each(n, widths, func(f *device.Function) Answer {
 		// PCIE_LNK_WIDTH_UNKNOWN in include/linux/pci.h.
@@ -223,7 +223,7 @@ func noOptionROM(n *facts.Node) Answer {
 		return over(v.Passed(), func(p runtimes.Passed) Answer {
 			a, err := pci.ParseAddress(p.Address)
 			if err != nil {
-				return nil // not of this node's domain 0, or not an address: nothing to look at
+				return nil // the address has another form, so there is nothing to check
 			}
 			looked++
 			f, ok := n.Snapshot.Function(a)

@@ -108,7 +108,7 @@ func provenClean(n *facts.Node) Answer {
 // cleanliness returns the fault of one function that a claim holds, or nil.
 func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) Answer {
 	if !n.IsThisBoot(rec) {
-		return nil // nobody has it by that record; that it is still there is another check's
+		return nil // by this record, no VM has the function; another check reports that the record still exists
 	}
 	mark, unclean := findMark(n, rec, a, marks)
 	hasProof := slices.ContainsFunc(rec.Proofs, func(p isolation.Proof) bool { return slices.Contains(p.Set, a) })
@@ -124,7 +124,7 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []fact
 	return nil
 }
 
-// findMark returns the file of the mark of a record's function, even if its name has an earlier address.
+// findMark returns the file of the mark of a record's function, even if the file is named by an earlier address of the function.
 func findMark(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) (facts.Fact, bool) {
 	var id device.Identity
 	if fn, ok := rec.Plan.Function(a); ok {

@@ -41,9 +41,10 @@ func restarted(n *facts.Node) Answer {
 	return found.or(pass(count(len(running.CRI.Handlers), "handler"), append([]facts.Fact{asked}, r.Files...)...))
 }
 
-// outdatedDirs compares the directories of CDI specs. On a node with both runtimes, CRI-O's are among them.
+// outdatedDirs compares the directories of CDI specs. On a node with both runtimes, CDIDirs also has CRI-O's directories, so it
+// can't be compared.
 func outdatedDirs(r *runtimes.Runtimes, cri *facts.CRI, asked facts.Fact) Answer {
-	// The order counts: specs of later directories have precedence (CDI's pkg/cdi/spec-dirs.go).
+	// The order matters, because specs in later directories take precedence (CDI's pkg/cdi/spec-dirs.go).
 	if slices.Equal(r.CDIDirs, cri.CDIDirs) || slices.ContainsFunc(r.Handlers, func(h runtimes.Handler) bool { return h.Engine == runtimes.CRIO }) {
 		return nil
 	}
@@ -96,7 +97,7 @@ func comparisons(h *runtimes.Handler, live *facts.CRIHandler) []comparison {
 // podSandboxer is containerd's default (internal/cri/config ValidateRuntimeConfig).
 const podSandboxer = "podsandbox"
 
-// leftOver names Kata's handlers that the running containerd has, but no file.
+// leftOver names Kata's handlers that the running containerd has, but that are in no file.
 func leftOver(r *runtimes.Runtimes, cri *facts.CRI, asked facts.Fact) Answer {
 	return over(slices.Sorted(maps.Keys(cri.Handlers)), func(name string) Answer {
 		live := cri.Handlers[name]

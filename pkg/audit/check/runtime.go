@@ -12,8 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// runtimeChecks returns the checks of group RT: what the container runtime, NRI,
-// Kata and the kubelet are set up to do keeps devices with their tenants.
+// runtimeChecks returns the checks of group RT: the configuration of the container runtime, NRI, Kata and the kubelet keeps devices
+// with their tenants.
 func runtimeChecks() []Check {
 	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeSharingChecks(), runtimeHardeningChecks(), runtimeGuestChecks(), runtimeTopologyChecks(), []Check{qemuSpeedCheck(), containerdServesCheck()})
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
@@ -24,8 +24,8 @@ func runtimeChecks() []Check {
 // there is none; seen is the evidence.
 type question func(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (wrong string, seen []facts.Fact)
 
-// ofHandlers asks a question that needs no configuration of Kata's about each of Kata's handlers. The configuration that
-// the question gets may be damaged.
+// ofHandlers asks about each of Kata's handlers a question that does not depend on Kata's configuration. The configuration that the
+// question gets may be damaged.
 func ofHandlers(ask question) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
 		return eachHandler(n, func(h *runtimes.Handler) (Answer, bool) { return answered(n, h, runtimes.LoadKata(n, h), ask), true })
@@ -163,8 +163,8 @@ func cdiAnnotations(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (strin
 	return fmt.Sprintf("%s lets pods name CDI devices: %q", by.Name, by.List()), says(by)
 }
 
-// kataAnnotations fails for patterns. A list of whole keys is a decision of the site. For the Rust runtime, CDI annotations
-// are among those that reach the guest's agent.
+// kataAnnotations fails for patterns of annotations. A list of complete keys is the site's decision, and passes. With the Rust
+// runtime, CDI annotations reach the guest's agent, too.
 func kataAnnotations(_ *facts.Node, h *runtimes.Handler, _ *runtimes.Kata) (string, []facts.Fact) {
 	prefixes := []string{"io.katacontainers."}
 	if h.IsRust() {
@@ -224,8 +224,8 @@ func namedForKata(n *facts.Node) Answer {
 // ourSocket is the plugin's socket, whose file [facts.PodResourcesSocket] creates at boot.
 const ourSocket = "/run/kata-vfio/pod-resources.sock"
 
-// podResources checks each handler that cold-plugs. For handlers that use the plugin's socket it also checks the next
-// boot, when /run is empty.
+// podResources checks each handler that cold-plugs devices. For handlers that use the plugin's socket, it also checks that the
+// socket will exist after the next boot, when /run is empty.
 func podResources(n *facts.Node) Answer {
 	coldPlugs := func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) bool { return !k.OK() || k.ColdPlugs() }
 	found := ofChosen(coldPlugs, socketIsThere)(n)

@@ -86,7 +86,7 @@ func nriGuards(n *facts.Node) Answer {
 	case nri == nil:
 		return notApplicable("the node has no containerd or CRI-O configuration")
 	case len(found) > 0:
-		return append(found, nriSocket(n, nri)...) // the damaged file can have the settings
+		return append(found, nriSocket(n, nri)...) // the damaged file may contain the settings
 	case len(r.Kata()) == 0:
 		return notApplicable("the node has no Kata handler", r.Files...)
 	case !nri.Enabled:
@@ -112,7 +112,7 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 	for _, name := range n.Parents(nri.SocketPath()) {
 		stat, file := n.Stat(name)
 		switch {
-		// Until the runtime makes the socket, those count who may write to the directories above.
+		// Until the runtime creates the socket, only the permissions of the directories above it are checked.
 		case file.Status == facts.Absent:
 		case !file.OK():
 			return unknown("who can connect as an NRI plugin", file)
@@ -148,7 +148,7 @@ func kubelet(n *facts.Node) Answer {
 	return found.or(pass("no open port, no anonymous requests", k.Seen...))
 }
 
-// sockets returns the sockets that no tenant may have, nor any directory above.
+// sockets returns the sockets that no tenant's container may have, neither directly nor by a mount of a directory above.
 func sockets(n *facts.Node) []string {
 	all := append(runtimes.Sockets(n), "/run/docker.sock", runtimes.PodResourcesDir+"/kubelet.sock", runtimes.KubeletPlugins, ourSocket)
 	if nri := runtimes.Of(n).NRI; nri != nil {
@@ -190,8 +190,8 @@ func inContainer(n *facts.Node, c *runtimes.Container, has, text string) Answer 
 		object(fmt.Sprintf("pod %s/%s", c.Info.Namespace, c.Info.Pod)).reaching(devicesIn(n, c.Info.Namespace)...)
 }
 
-// hiddenBundles returns unknown with the facts about containers if they don't show all of them, the unavailable ones
-// first; otherwise nothing.
+// hiddenBundles returns an unknown finding if the facts don't show all containers, with the facts, the unavailable ones first.
+// Otherwise, it returns none.
 func hiddenBundles(listed []facts.Fact, what string) Answer {
 	hidden := slices.DeleteFunc(slices.Clone(listed), facts.Fact.Known)
 	if len(hidden) > 0 || !slices.ContainsFunc(listed, facts.Fact.OK) {

@@ -10,13 +10,13 @@ import (
 
 // kataSetting is a setting of Kata's configuration.
 type kataSetting struct {
-	// anyVM says that it counts for all VMs, not only for those that can get devices.
+	// anyVM is set if the setting matters for all VMs, not only for VMs that can get devices.
 	anyVM bool
-	// of is its section, and name its name there.
+	// of is the setting's section, and name is its name in the section.
 	of   section
 	name string
 	bad  func(runtimes.Setting) bool
-	// wrong describes the fault, with a verb for the value if it names it.
+	// wrong describes the fault. It is a format with a verb for the value if it names the value.
 	wrong string
 }
 

@@ -40,8 +40,8 @@ func sharedFiles(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, 
 	return "", says(args, mounts)
 }
 
-// sharesDirectories reports whether VMs of the handler share directories with the node. Without a setting the Go runtime does, and
-// the Rust runtime does not.
+// sharesDirectories reports whether VMs of the handler share directories with the node. If the setting is missing, VMs of the Go
+// runtime do, and VMs of the Rust runtime do not.
 func sharesDirectories(h *runtimes.Handler, k *runtimes.Kata) bool {
 	shared := k.Hypervisor("shared_fs")
 	if !shared.IsSet() {
@@ -58,7 +58,7 @@ func blockDevices(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string,
 	return "", says(shared, disabled)
 }
 
-// mknod judges the arguments of each handler's daemons, and the daemons that run.
+// mknod judges the arguments of each handler's daemons, and the capabilities of the running daemons.
 func mknod(n *facts.Node) Answer {
 	found := ofKata(func(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 		args := k.Hypervisor("virtio_fs_extra_args")

@@ -13,7 +13,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/vfio"
 )
 
-// runtimeTopologyChecks are about where a VM's devices are to each other and to its memory. None is about isolation.
+// runtimeTopologyChecks are about the topology of a VM's devices and memory, for speed. None is about isolation.
 func runtimeTopologyChecks() []Check {
 	return []Check{
 		{ID: "RT-038", Judge: guestHasGPUNodes},
@@ -43,8 +43,8 @@ func guestHasGPUNodes(n *facts.Node) Answer {
 	})(n)
 }
 
-// reachPeers is about VMs that run. A kernel before 6.19 pins what it maps for iommufd, which it can't do with BARs. Later ones take BARs as
-// dma-buf, if QEMU asks. VFIO's containers of groups have always mapped BARs.
+// reachPeers checks running VMs. Kernels before 6.19 pin the memory that they map for iommufd, and can't pin BARs. Later kernels
+// map BARs as dma-bufs, if QEMU asks for it. VFIO's containers of groups have always mapped BARs.
 func reachPeers(n *facts.Node) Answer {
 	holdings, _ := n.Holdings()
 	release := n.Read("proc/sys/kernel/osrelease")
@@ -71,7 +71,7 @@ func reachPeers(n *facts.Node) Answer {
 	return orPassWith(found, vms, "VM", "no VM has a GPU and another GPU or a NIC", []facts.Fact{release})
 }
 
-// openByVM groups what VMs have open by their processes.
+// openByVM groups open handles by the VMs' processes.
 func openByVM(all []facts.OpenHandle) [][]facts.OpenHandle {
 	var vms [][]facts.OpenHandle
 	for _, h := range all { // by PID
@@ -86,7 +86,8 @@ func openByVM(all []facts.OpenHandle) [][]facts.OpenHandle {
 	return vms
 }
 
-// peers returns the GPUs and NICs among functions if one of several is a GPU: GPUs write into each other, and NICs read from GPUs.
+// peers returns the GPUs and NICs among functions, if there are several and one of them is a GPU. GPUs access each other, and NICs
+// access GPUs.
 func peers(n *facts.Node, held []pci.Address) []*device.Function {
 	slices.SortFunc(held, pci.Address.Compare)
 	var found []*device.Function
@@ -107,7 +108,7 @@ func peers(n *facts.Node, held []pci.Address) []*device.Function {
 	return found
 }
 
-// byIOMMUFDOnly is about one VM that has the devices by nodes of their own.
+// byIOMMUFDOnly judges one VM that has the devices open by their own nodes, not by group nodes.
 func byIOMMUFDOnly(n *facts.Node, open []facts.OpenHandle, devices []*device.Function, release facts.Fact) Answer {
 	if !release.OK() {
 		return unknown("which kernel runs", release)

@@ -12,12 +12,13 @@ import (
 
 // setting is one setting of the kernel, with the values that are good or bad.
 type setting interface {
-	// judge returns one finding for each value at fault, or one that says that none is.
+	// judge returns one finding for each bad value, or one finding that says that there is none.
 	judge(*facts.Node) Answer
 }
 
-// kernelSettings are the rules that compare settings of the kernel with values. Checks that depend on more than the values read their rows
-// with judgeSettings, too. Those that weaken isolation are a table of package kernelargs, because bootstrap refuses them.
+// kernelSettings are the rules that compare settings of the kernel with values. Checks that depend on more than the values also
+// judge their own settings with judgeSettings. The settings that weaken isolation are in a table of package kernelargs, because
+// bootstrap refuses them, too.
 func kernelSettings() map[string][]setting {
 	const vfioLess = "vfio-pci is not loaded, or lacks this parameter"
 	off := []string{"N"}
@@ -71,13 +72,13 @@ func fault(of []kernelargs.Weakening, value string, values []string) string {
 	return ""
 }
 
-// ofSettings is the check of a rule that only compares.
+// ofSettings returns the check of a rule that only compares settings.
 func ofSettings(id string) Check {
 	return Check{ID: id, Judge: func(n *facts.Node) Answer { return judgeSettings(n, kernelSettings()[id]...) }}
 }
 
-// judgeSettings returns the findings of the settings at fault, or that can't be read. Without one, it returns one finding that names those
-// that are good; settings that the kernel does not have are not applicable if all of them are.
+// judgeSettings returns the findings of the settings that are bad or can't be read. If there are none, it returns one finding that
+// names the good settings, or one that is not applicable if the kernel has none of the settings.
 func judgeSettings(n *facts.Node, all ...setting) Answer {
 	by := map[finding.State]Answer{}
 	var wrong Answer
@@ -113,8 +114,7 @@ func joined(all Answer) Answer {
 type parameter struct {
 	module, name string
 	good         []string
-	// bad describes the effect of another value, and none is the reason why a kernel without the parameter is not
-	// concerned.
+	// bad describes the effect of another value. none is the reason why the rule does not apply to a kernel without the parameter.
 	bad, none string
 }
 
@@ -122,7 +122,7 @@ func (p parameter) judge(n *facts.Node) Answer {
 	s := n.Parameter(p.module, p.name)
 	switch {
 	case s.Running.Status == facts.Absent:
-		// A module that is loaded later gets the options of modprobe.d then.
+		// If the module is loaded later, it gets the options of modprobe.d.
 		return setLater(notApplicable(p.none, s.Running), &s, p.good...)
 	case !s.Running.OK():
 		return unknown(p.name, s.Running)
@@ -132,7 +132,7 @@ func (p parameter) judge(n *facts.Node) Answer {
 	return setLater(pass(p.name+"="+s.Running.Value, s.Running), &s, p.good...)
 }
 
-// ofLoaded is a parameter of a module that counts only while the module is loaded: options of another one have no effect on this CPU.
+// ofLoaded is a parameter that matters only while its module is loaded. Options for a module that this CPU does not use have no effect.
 type ofLoaded struct{ of parameter }
 
 func (o ofLoaded) judge(n *facts.Node) Answer {
@@ -213,14 +213,16 @@ func isYes(value string) bool {
 	return on
 }
 
-// argument is a parameter of the kernel command line with bad values: bad returns the fault of one, or "". values are those of the
-// running kernel, of which a later one may undo an earlier one; nil for files, which later ones may or may not follow.
+// argument is a parameter of the kernel command line with bad values: bad returns the fault of a value, or "". values are all
+// values on the running kernel's command line, because a later value may undo an earlier one. They are nil for a value in a file,
+// because other files may or may not follow it.
 type argument struct {
 	name string
 	bad  func(value string, values []string) string
 }
 
-// judge goes by the running kernel's value. Values for later boots are shown as well, and fail if the running kernel's value is good.
+// judge judges the running kernel's values first. It also shows the values for later boots, which fail if the running kernel's
+// values are good.
 func (a argument) judge(n *facts.Node) Answer {
 	cmdline := n.Cmdline()
 	if !cmdline.OK() {
@@ -231,7 +233,7 @@ func (a argument) judge(n *facts.Node) Answer {
 	switch {
 	case len(lines) > 0 && len(later) > 0:
 		return now.pending("also set on disk: it returns with every boot").seen(later...)
-	// Without readable boot files, the argument is not known to be removed.
+	// Without readable boot files, it is unknown whether the argument was removed.
 	case len(lines) > 0 && len(n.BootFiles()) > 0:
 		return now.pending("removed from the boot loader's files, reboot pending")
 	case len(lines) > 0:

@@ -58,7 +58,7 @@ func vfioBindingChecks() []Check {
 	}
 }
 
-// configuredIDs returns the ids that vfio-pci is configured to take, with their files.
+// configuredIDs returns the configured values of vfio-pci's parameter ids, with their files.
 func configuredIDs(n *facts.Node) []facts.Fact {
 	setting := n.Parameter("vfio-pci", "ids")
 	ids := setting.Configured
@@ -68,7 +68,7 @@ func configuredIDs(n *facts.Node) []facts.Fact {
 	return slices.DeleteFunc(ids, func(f facts.Fact) bool { return f.Value == "" })
 }
 
-// noIDs judges the IDs, and commands that modprobe runs at each `modprobe vfio-pci`, the plugin's included.
+// noIDs judges the ids, and the commands that modprobe runs instead of loading vfio-pci, also when the plugin loads it.
 func noIDs(n *facts.Node) Answer {
 	ids, commands := configuredIDs(n), installCommands(n)
 	if len(ids) == 0 {
@@ -91,7 +91,7 @@ func noIDs(n *facts.Node) Answer {
 func installCommands(n *facts.Node) Answer {
 	return over(n.InstallLines("vfio-pci"), func(l facts.InstallLine) Answer {
 		if name := path.Base(l.Command); name == "true" || name == "false" {
-			return nil // it only keeps the module away
+			return nil // the command only prevents that the module is loaded
 		}
 		return fail(fmt.Sprintf("%s line %d runs %s whenever vfio-pci is loaded, which may bind any function", l.File.Path, l.Number, l.Command), l.File).
 			fix("remove the line; the plugin binds by driver_override")
@@ -115,8 +115,8 @@ func isKnown(n *facts.Node, f *device.Function) bool {
 	return offered || n.IsBound(f.Address) || len(n.TenanciesAt(f.Address)) > 0
 }
 
-// boundForAReason is about vfio-pci alone: its variants take no function without an
-// override (include/linux/pci.h PCI_DRIVER_OVERRIDE_DEVICE_VFIO).
+// boundForAReason checks only functions on vfio-pci, because its variants bind no function without an override (include/linux/pci.h
+// PCI_DRIVER_OVERRIDE_DEVICE_VFIO).
 func boundForAReason(n *facts.Node) Answer {
 	ids := configuredIDs(n)
 	return onVFIO(n, func(f *device.Function) Answer {

@@ -63,7 +63,8 @@ func holdersAreVMMs(n *facts.Node) Answer {
 	})
 }
 
-// unnamed judges the holder of a device that the kernel does not name, or of a deleted node: a sandbox of any claim may hold it.
+// unnamed judges the holder of a device that the kernel does not name, or of a deleted node. Any claim's sandbox may legitimately
+// hold such a device.
 func unnamed(n *facts.Node, h *facts.OpenHandle) Answer {
 	if slices.ContainsFunc(n.Records(), func(rec *journal.Record) bool { return belongs(n, h.Process, rec) }) {
 		return nil
@@ -116,7 +117,7 @@ func heldWhilePrepared(n *facts.Node) Answer {
 	return judgeHoldings(n, "which processes hold functions", func(h *facts.OpenHandle) Answer {
 		if len(h.Claims) == 0 {
 			if !h.Process.VM || len(h.Devices) == 0 {
-				return nil // a stray: VFIO-009's
+				return nil // VFIO-009 reports a holder without a claim
 			}
 			return fail(fmt.Sprintf("%s runs a VM with %s, which belongs to no claim", &h.Process.Process, h.Node))
 		}
@@ -209,8 +210,8 @@ func pinningBounded(n *facts.Node) Answer {
 	return conclude(found, holders, "VMM", "no process holds a function", func(u vfio.Usage) []facts.Fact { return boundFacts(n, &u) })
 }
 
-// judgePinning returns the fault of one holder. A holder pins its own memory, which its cgroup counts. If the cgroup has no
-// limit, the limit of locked memory may be one.
+// judgePinning returns the fault of one holder. A holder pins its own memory, which its cgroup counts. If the cgroup has no limit,
+// the process' limit of locked memory may bound it.
 func judgePinning(n *facts.Node, u *vfio.Usage) Answer {
 	_, bounded, limits, err := n.MemoryBound(u.Cgroup)
 	if bounded {
@@ -219,7 +220,7 @@ func judgePinning(n *facts.Node, u *vfio.Usage) Answer {
 	free, known, locks := n.LocksAtWill(u.PID)
 	seen := slices.Concat(limits, locks)
 	switch {
-	// VFIO charges what it pins to the limit of locked memory (vfio_lock_acct in drivers/vfio/vfio_iommu_type1.c).
+	// VFIO counts pinned memory against the limit of locked memory (vfio_lock_acct in drivers/vfio/vfio_iommu_type1.c).
 	case known && !free:
 		return nil
 	case err != nil:

@@ -24,7 +24,7 @@ func matchesIDs(f *device.Function, ids []facts.Fact) bool {
 // anyID matches every vendor and device (PCI_ANY_ID).
 const anyID = 0xffffffff
 
-// moduleID is an entry of vfio-pci's parameter ids. classMask says which bits of class count.
+// moduleID is an entry of vfio-pci's parameter ids. classMask says which bits of class are compared.
 type moduleID struct{ vendor, device, subVendor, subDevice, class, classMask uint32 }
 
 // parseID reads "vendor:device[:subvendor[:subdevice[:class[:class_mask]]]]" in hexadecimal, as the module does

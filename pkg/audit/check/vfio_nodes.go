@@ -90,7 +90,7 @@ func othersMay(stat facts.Stat, file facts.Fact, what string) Answer {
 func narrowRules(n *facts.Node) Answer {
 	var dirs []facts.Fact
 	for i, dir := range facts.UdevDirs() {
-		if _, seen := n.List(dir); i == 0 || seen.Status != facts.Absent { // most nodes have two of them
+		if _, seen := n.List(dir); i == 0 || seen.Status != facts.Absent { // most nodes have only two of these directories
 			dirs = append(dirs, seen)
 		}
 	}
@@ -114,7 +114,7 @@ func isOfVFIO(r *facts.UdevRule) bool {
 	return subsystem || r.Matches("KERNEL", func(p string) bool { return p == "iommu" || strings.HasPrefix(p, "vfio") })
 }
 
-// generosity names the users that get the nodes; empty if the rule gives them to none.
+// generosity names the ordinary users to which the rule gives the nodes; empty if there are none.
 func generosity(r *facts.UdevRule) string {
 	for _, mode := range r.Assigned("MODE") {
 		if bits, err := strconv.ParseUint(mode, 8, 32); err == nil && bits&0o006 != 0 {
@@ -156,8 +156,8 @@ func kernelFaults() []kernelFault {
 	}
 }
 
-// kernelFixed never passes: distributions backport fixes without changing the kernel's number, and no list has faults that
-// are not known yet. It names the known faults that the number excludes, so that a person only has to look for the others.
+// kernelFixed never passes: distributions backport fixes without changing the kernel's number, and no list contains faults that are
+// not known yet. It names the known faults that the number excludes, so that a person only has to look for the others.
 func kernelFixed(n *facts.Node) Answer {
 	functions := assignable(n)
 	if len(functions) == 0 {
@@ -228,7 +228,7 @@ func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
 	own := devicesIn(n, c.Info.Namespace)
 	return over(c.Info.Devices, func(node string) Answer {
 		behind := n.Behind(node)
-		// A group's node leads to its main function and to what goes with it.
+		// A group's node gives access to a claim's function and to the functions that are assigned with it, so one match is enough.
 		if len(behind) == 0 || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
 			return nil
 		}

@@ -122,7 +122,7 @@ func isLeft(n *facts.Node, s *runtimes.Sandbox) bool {
 	return seen.OK() && s.VMM == nil && s.Kata.PID != 0 && !n.Exists(sysfs.Process(s.Kata.PID, "cmdline")).OK()
 }
 
-// isGone reports whether nothing of the sandbox exists. Its bundle exists before the VM starts.
+// isGone reports whether there is no trace of the sandbox. Its bundle exists before the VM starts.
 func isGone(n *facts.Node, sandboxes []runtimes.Sandbox, id string) bool {
 	if slices.ContainsFunc(sandboxes, func(s runtimes.Sandbox) bool { return s.Kata.ID == id }) {
 		return false
@@ -219,7 +219,7 @@ func newKataHandler(h *runtimes.Handler, k *runtimes.Kata) finding.KataHandler {
 	if h.IsRust() {
 		view.Runtime = string(runtimes.KataRust)
 		view.MemoryMiB = cmp.Or(k.Hypervisor("default_memory").Number(), rustMemoryMiB)
-		// With limits, the Rust runtime sizes a VM by them, and adds only this.
+		// If the pod has limits, the Rust runtime sizes the VM by the limits, and adds only this overhead.
 		view.LimitedMiB = k.Hypervisor("overhead_memory").Number()
 	}
 	for _, file := range k.Files {

@@ -19,7 +19,7 @@ func vfioSpeedChecks() []Check {
 	}
 }
 
-// qemuSpeedCheck is the check about QEMU's part in that.
+// qemuSpeedCheck returns the check of QEMU's part in slow starts.
 func qemuSpeedCheck() Check {
 	return Check{ID: "RT-033", Judge: alignsMappings}
 }
@@ -52,7 +52,7 @@ func mapsLargeBARs(n *facts.Node) Answer {
 	return hasChange(n, facts.LargeMappings(), "maps BARs by pages of 4 KiB").reaching(addresses(large)...)
 }
 
-// hasChange answers for a kernel. If a distribution may have added the change, a person has to decide.
+// hasChange reports whether the running kernel has a change. If a distribution may have added the change, a person has to decide.
 func hasChange(n *facts.Node, c facts.KernelChange, without string) Answer {
 	release, version := n.Read("proc/sys/kernel/osrelease"), n.Read("proc/version")
 	if !release.OK() {
