@@ -15,7 +15,7 @@ import (
 // action is a request as RBAC sees it.
 type action struct {
 	verb, group, resource string
-	// namespaced is set for resources of namespaces, which a RoleBinding gives, too.
+	// namespaced is set for namespaced resources, to which a RoleBinding can give access, too.
 	namespaced bool
 }
 
@@ -43,7 +43,7 @@ func (s *State) allows(g *Grant, a action) bool {
 	for i := range s.Roles {
 		r := &s.Roles[i]
 		home := ""
-		// A RoleBinding may also name a ClusterRole, which then counts in the binding's namespace only.
+		// A RoleBinding may also name a ClusterRole. The ClusterRole then applies only in the binding's namespace.
 		if g.RoleKind == "Role" {
 			home = g.Namespace
 		}
@@ -54,8 +54,8 @@ func (s *State) allows(g *Grant, a action) bool {
 	return false
 }
 
-// covers reports whether a rule allows the action on objects of any name, or of some names, because an action on
-// one object is often possible on the one that matters.
+// covers reports whether a rule allows the action on objects of any name, or only of some names. It ignores the names, because the
+// object that matters is often among them.
 func covers(rule *rbacv1.PolicyRule, a action) bool {
 	return has(rule.Verbs, a.verb) && has(rule.APIGroups, a.group) && coversResource(rule.Resources, a.resource)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// allocationChecks are about what schedulers leave in claims. kube-scheduler keeps these rules; another scheduler, or two at once, may not.
+// allocationChecks are about the allocations that schedulers write into claims. kube-scheduler keeps these rules. Another
+// scheduler, or two schedulers at once, may break them.
 func allocationChecks() []Check {
 	return []Check{
 		{ID: "K8S-035", Needs: []string{"resourceclaims", "resourceslices"}, Judge: allocatedOnce},
@@ -29,7 +30,7 @@ func allocatedOnce(s *State) []finding.Finding {
 	devices := 0
 	for _, c := range s.Cluster.Claims() {
 		for _, a := range c.Ours() {
-			if a.Admin { // such a claim observes, and another may have the device
+			if a.Admin { // a claim with admin access only observes, so another claim may have the device
 				continue
 			}
 			devices++
@@ -46,7 +47,8 @@ func allocatedOnce(s *State) []finding.Finding {
 	return orPass(found, output.Count(devices, "allocated device"))
 }
 
-// own notes that a claim has a device, and returns the claim that had it, or a device with one of its functions, before; nil if none did.
+// own records that a claim has a device. It returns an earlier claim that has the same device, or a device with one of its
+// functions; nil if there is none.
 func (s *State) own(owners map[string]*cluster.Claim, id cluster.ID, c *cluster.Claim) *cluster.Claim {
 	keys := []string{id.String()}
 	// A GPU and a pair of it and a VF are different devices on the same function.
@@ -66,8 +68,8 @@ func (s *State) own(owners map[string]*cluster.Claim, id cluster.ID, c *cluster.
 	return first
 }
 
-// claimsProtected names allocated claims that anyone may delete while a pod uses them, and running pods whose claim was deleted. The
-// scheduler then gives their devices to another claim; the plugin refuses it while the VM has them.
+// claimsProtected names allocated claims that anyone may delete while a pod uses them, and running pods whose claim was deleted. In
+// both cases, the scheduler gives the devices to another claim, which the plugin refuses while the VM has them.
 func claimsProtected(s *State) []finding.Finding {
 	var found []finding.Finding
 	judged := 0
@@ -87,7 +89,7 @@ func claimsProtected(s *State) []finding.Finding {
 		}
 		judged++
 		for _, name := range p.Claims {
-			// A claim that was deleted is in no list any more. Only the status of its pod still names it.
+			// A deleted claim is not in the list of claims. Only the status of its pod still names it.
 			if s.Cluster.Claim(p.Object.Namespace, name) == nil {
 				found = append(found, of(p.Object.Namespace, fail("pod "+p.Name(), fmt.Sprintf("pod %s runs on %s, and its claim %s no longer exists", p.Name(), p.Object.Spec.NodeName, name))))
 			}
@@ -105,8 +107,8 @@ func (s *State) mayHaveDevices(p *cluster.Pod) bool {
 	return class != nil && slices.Contains(s.Options.RuntimeClasses, *class)
 }
 
-// allocationsUsed names claims that keep devices for nobody. The control plane takes an allocation back when the last pod is gone, but
-// only from claims with its finalizer.
+// allocationsUsed names claims that keep devices allocated although no pod uses them. The control plane removes an allocation when
+// the last pod is gone, but only from claims with its finalizer.
 func allocationsUsed(s *State) []finding.Finding {
 	var found []finding.Finding
 	allocated := 0
@@ -115,7 +117,7 @@ func allocationsUsed(s *State) []finding.Finding {
 			continue
 		}
 		allocated++
-		// A pod is added to reservedFor when it is scheduled. One that still waits is found by its own spec and status.
+		// A pod is added to reservedFor when it is scheduled. A pod that still waits is found by its own spec and status.
 		if len(c.Object.Status.ReservedFor) == 0 && !s.Cluster.IsUsed(c) {
 			found = append(found, of(c.Object.Namespace, fail("claim "+c.Name(), fmt.Sprintf("claim %s keeps device %s, and no pod uses it", c.Name(), c.Ours()[0].ID.Name))))
 		}

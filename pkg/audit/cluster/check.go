@@ -33,8 +33,7 @@ func Run(s *State, checks []Check, o finding.Options) *finding.Report {
 // Expose counts the tenants that the finding names.
 func (s *State) Expose(f *finding.Finding) { f.Exposure = s.exposure(f.Tenants) }
 
-// exposure returns the exposure of a finding that concerns the tenants. Without names it concerns all tenants that use our
-// devices.
+// exposure returns the exposure of a finding that affects the tenants. Without names, it affects all tenants that use our devices.
 func (s *State) exposure(tenants []string) finding.Exposure {
 	if len(tenants) == 0 {
 		tenants = s.holding()
@@ -50,7 +49,7 @@ func (s *State) exposure(tenants []string) finding.Exposure {
 	return finding.Unexposed
 }
 
-// Lacks says which of the kinds could not be listed; empty if all could.
+// Lacks says which of the kinds could not be listed; empty if all were listed.
 func (s *State) Lacks(kinds []string) string {
 	for _, kind := range kinds {
 		if why, ok := s.Missing[kind]; ok {
@@ -95,7 +94,7 @@ func of(tenant string, f finding.Finding) finding.Finding {
 	return f
 }
 
-// severities, for short lists of rules.
+// Short names of severities, for the lists of rules.
 const (
 	critical = rule.Critical
 	high     = rule.High
@@ -103,14 +102,14 @@ const (
 	low      = rule.Low
 )
 
-// anchorsByHand is the nodes' rule that K8S-027 answers in their place.
+// anchorsByHand is the rule for nodes that is manual there, and that K8S-027 answers for the cluster.
 const anchorsByHand = "OBS-002"
 
 // shownNodes is the number of nodes that a folded finding names.
 const shownNodes = 8
 
-// rolledUp returns the findings of nodes' own checks that need attention, each once, with its nodes. own are all findings of the nodes'
-// reports, with the waivers, which count for each node.
+// rolledUp returns the findings of nodes' own checks that need attention, each once, with the nodes that have it. own are all
+// findings of the nodes' reports after the waivers, which apply to each node.
 func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 	folds := map[string]*fold{}
 	var order []string
@@ -140,7 +139,7 @@ func (s *State) rolledUp(o *finding.Options) (folded, own []finding.Finding) {
 	return folded, own
 }
 
-// findingKey identifies equal findings of nodes: by everything except the affected functions and tenants.
+// findingKey identifies equal findings of several nodes, which may differ in the affected functions and tenants.
 func findingKey(f *finding.Finding) string {
 	device := ""
 	if f.Device != nil {
@@ -174,8 +173,8 @@ func (o *fold) add(node string, f *finding.Finding) {
 	}
 }
 
-// folded names nodes where a node's own report names the function, because many nodes have the same addresses. The evidence
-// is the first node's.
+// folded returns the finding with the names of its nodes before its object or function, because many nodes have the same addresses.
+// The evidence is that of the first node.
 func (o *fold) folded() finding.Finding {
 	f := o.finding
 	what := f.Object

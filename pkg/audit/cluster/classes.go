@@ -63,7 +63,7 @@ func (s *State) mayWeaken(c *resourceapi.DeviceClass, settings []string) []findi
 	return []finding.Finding{f}
 }
 
-// isHazard reports whether a setting endangers others than the tenant that has it.
+// isHazard reports whether a setting endangers others than the tenant that uses it.
 func isHazard(setting string) bool {
 	field, _, _ := strings.Cut(setting, ":")
 	return slices.Contains([]string{"reset", "allowUnisolated", "controlNode", "trust", "spoofCheck", "rssQuery", "allowUntagged"}, field)
@@ -151,7 +151,7 @@ func promiseKept(r *fleet.NodeReport, class *nodev1.RuntimeClass) []finding.Find
 	return overheadCovers(r, h, class)
 }
 
-// overheadCovers compares memory if the VM is charged to the pod.
+// overheadCovers compares the overhead's memory with what the VM needs besides its limits, if the VM is charged to the pod.
 func overheadCovers(r *fleet.NodeReport, h *finding.KataHandler, class *nodev1.RuntimeClass) []finding.Finding {
 	if !h.InPodsCgroup {
 		return nil
@@ -160,7 +160,7 @@ func overheadCovers(r *fleet.NodeReport, h *finding.KataHandler, class *nodev1.R
 	if class.Overhead != nil {
 		overhead = class.Overhead.PodFixed["memory"]
 	}
-	// The kubelet adds the overhead to the limits of the pod's cgroup (KEP-688). It has to cover what belongs to no
+	// The kubelet adds the overhead to the limits of the pod's cgroup (KEP-688). The overhead must cover the memory that belongs to no
 	// container.
 	least := h.LimitedMiB + vmmMiB
 	if overhead.Value() >= least<<20 {

@@ -52,7 +52,7 @@ func extendedResources(s *State) []finding.Finding {
 			continue
 		}
 		named++
-		// With the quotes of the chart's expressions, because a name may be the beginning of another one.
+		// The search includes the quotes of the chart's expressions, because a name may be the beginning of another name.
 		if name := *c.Spec.ExtendedResourceName; !all && !strings.Contains(text, "'"+name+"'") {
 			found = append(found, fail("DeviceClass "+c.Name, fmt.Sprintf("no policy knows that %s asks for a device of DeviceClass %s", name, c.Name)))
 		}
@@ -63,8 +63,8 @@ func extendedResources(s *State) []finding.Finding {
 	return orPass(found, output.Count(named, "extended resource"))
 }
 
-// looksAtClasses reports whether the policy for pods' extended resources is in force, and makes them
-// run in VMs for every DeviceClass.
+// looksAtClasses reports whether the policy for pods' extended resources is in force, and requires VMs for the extended resources
+// of every DeviceClass.
 func (s *State) looksAtClasses() bool {
 	const name = "tenant-pod-classes"
 	if s.bound(name)[0].State != finding.Pass {
@@ -178,8 +178,8 @@ func (s *State) tolerates(r *resourceapi.DeviceRequest) bool {
 	})
 }
 
-// toleratesMore reports whether there is more than the toleration that the policy exclusive-domains adds: for the domains of one
-// tenant. The policy exclusive-claims lets no claim have another one.
+// toleratesMore reports whether there are tolerations besides the one that the policy exclusive-domains adds, for the domains of
+// one tenant. The policy exclusive-claims refuses claims that tolerate the domains of another tenant.
 func toleratesMore(all []resourceapi.DeviceToleration) bool {
 	if len(all) == 0 {
 		return false

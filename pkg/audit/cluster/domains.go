@@ -20,8 +20,8 @@ func domainChecks() []Check {
 	return []Check{{ID: "K8S-033", Needs: []string{"resourceslices", "resourceclaims"}, Judge: oneTenantEach}}
 }
 
-// publishTime is how long a node may take to publish the taints of a domain after a tenant came: the plugin writes its slices a few
-// seconds after it prepared a claim, and an API server that throttles it delays them.
+// publishTime is how long a node may take to publish the taints of a domain after a tenant got a device there. The plugin writes
+// its slices a few seconds after it prepared a claim, and an API server that throttles the plugin delays this.
 const publishTime = 2 * time.Minute
 
 // occupant is a claim that has a prepared device in exclusive domains.
@@ -38,8 +38,8 @@ func (o *occupant) sharesTenant(other *occupant) bool {
 	return o.claim.Object.Namespace == other.claim.Object.Namespace || o.tenant != "" && o.tenant == other.tenant
 }
 
-// oneTenantEach holds the exclusive domains that slices name against the claims that are prepared there: each has one tenant, and no slice
-// offers its free devices to others.
+// oneTenantEach compares the exclusive domains in slices with the claims that are prepared there. Each domain must have one tenant,
+// and no slice may offer its free devices to others.
 func oneTenantEach(s *State) []finding.Finding {
 	var found []finding.Finding
 	devices := 0
@@ -80,7 +80,7 @@ func (s *State) occupants(node string) []*occupant {
 	return all
 }
 
-// intruders names the claims that have a device in the domain of another tenant, who was first.
+// intruders names the claims that have a device in a domain in which another tenant had a device earlier.
 func intruders(node string, all []*occupant) []finding.Finding {
 	var found []finding.Finding
 	for i, o := range all {
@@ -119,13 +119,13 @@ func (s *State) offered(node string, all []*occupant) []finding.Finding {
 	return nil
 }
 
-// isPublished reports whether the node has had the time to publish the taints of a claim's domains.
+// isPublished reports whether the node has had enough time to publish the taints of a claim's domains.
 func (s *State) isPublished(o *occupant) bool {
 	return s.Now.IsZero() || s.Now.Sub(o.since) > publishTime
 }
 
-// keepsFor reports whether the taints keep a device from all tenants but one. Another taint that stops pods, such as that of a
-// quarantine, does so too. Without an ID any tenant's taint will do.
+// keepsFor reports whether the taints keep a device from all tenants but one. Any other taint that stops pods, such as that of a
+// quarantine, counts too. If tenant is empty, the taint of any tenant is enough.
 func keepsFor(taints []resourceapi.DeviceTaint, tenant string) bool {
 	return slices.ContainsFunc(taints, func(t resourceapi.DeviceTaint) bool {
 		switch {
@@ -148,7 +148,8 @@ func toleratedTenant(c *cluster.Claim) string {
 	return ""
 }
 
-// isStage reports whether a claim is that of a sanitizing stage: admission lets no other tolerate the stage's taint.
+// isStage reports whether a claim belongs to a sanitizing stage. It goes by the toleration of the stage's taint, which admission
+// refuses for all other claims.
 func isStage(c *cluster.Claim) bool {
 	return slices.ContainsFunc(c.Tolerations(), func(t resourceapi.DeviceToleration) bool { return t.Key == v1alpha1.TaintSanitizing })
 }

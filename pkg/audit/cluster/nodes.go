@@ -87,7 +87,7 @@ func auditsPass(s *State) []finding.Finding {
 	reports := s.reports()
 	for i := range reports {
 		r := &reports[i]
-		// Both states leave the check open: an error of the check itself is no better than a fact that could not be read.
+		// Neither state answers the check: an error of the check itself is no better than a fact that could not be read.
 		silent := r.Report.Summary.States[finding.Unknown] + r.Report.Summary.States[finding.Error]
 		text := fmt.Sprintf("%s; %d unknown, %d waived", failedWords(r.Report), silent, r.Report.Summary.States[finding.Waived])
 		f := onNode(r.Node, text, saw("report of "+r.Node, string(r.Report.Summary.Verdict)))
@@ -120,7 +120,7 @@ func failedWords(r *finding.Report) string {
 	return fmt.Sprintf("has %s: %s", output.Count(r.Summary.States[finding.Fail], "failure"), strings.Join(parts, ", "))
 }
 
-// worst is the severity of the gravest failure.
+// worst returns the severity of the worst failure.
 func worst(r *finding.Report) rule.Severity {
 	for _, severity := range finding.Severities() {
 		if r.Summary.Failed[severity] > 0 {
@@ -130,8 +130,8 @@ func worst(r *finding.Report) rule.Severity {
 	return rule.Info
 }
 
-// widest is the worst exposure of the findings in the states, empty if none says it: the finding that sums up such a report
-// has the exposure of all tenants with devices. Otherwise it exposes no more than they do.
+// widest returns the worst exposure of the findings in the states. The finding that summarizes the report gets this exposure. It is
+// empty if no finding has one: the summary then has the exposure of all tenants with devices.
 func widest(r *finding.Report, states ...finding.State) finding.Exposure {
 	for _, exposure := range finding.Exposures() {
 		if slices.ContainsFunc(r.Findings, func(f finding.Finding) bool { return f.Exposure == exposure && slices.Contains(states, f.State) }) {
@@ -141,10 +141,11 @@ func widest(r *finding.Report, states ...finding.State) finding.Exposure {
 	return ""
 }
 
-// held is a device that a node has prepared, according to the API server. Address and ledger are the plugin's own words.
+// held is a device that a node has prepared, according to the API server. The plugin itself wrote its address and its ledger's
+// checkpoint there.
 type held struct {
 	status *cluster.Status
-	// since is the time of its preparation.
+	// since is when the device became ready.
 	since time.Time
 }
 
@@ -165,8 +166,8 @@ func (s *State) held(node string) []held {
 	return all
 }
 
-// recordsAgree compares the nodes' journals at their audits with the API server's objects of that time. A claim that
-// came or went since then is not a contradiction.
+// recordsAgree compares the nodes' journals at their audits with the API server's objects of that time. A claim that began or ended
+// since then is not a contradiction.
 func recordsAgree(s *State) []finding.Finding {
 	if len(s.reports()) == 0 {
 		return noReports()
@@ -196,8 +197,7 @@ func recordsAgree(s *State) []finding.Finding {
 	return orPass(found, output.Count(compared, "node"))
 }
 
-// lacks compares a device that the API server says is ready on the node with the
-// node's journal.
+// lacks fails if the node's journal does not have a device that is ready on the node according to the API server.
 func lacks(r *fleet.NodeReport, h *held) []finding.Finding {
 	name, owner := "claim "+h.status.Claim.Name(), h.status.Claim.Object
 	at := func(text string) []finding.Finding {
@@ -220,7 +220,7 @@ func lacks(r *fleet.NodeReport, h *held) []finding.Finding {
 	return nil
 }
 
-// outlives finds a claim that the node had after its deletion: another claim with its name existed already.
+// outlives fails if the node had a claim after its deletion: another claim with the same name existed already.
 func (s *State) outlives(r *fleet.NodeReport, c *finding.ClaimRecord) []finding.Finding {
 	k := s.Cluster.Claim(c.Namespace, c.Name)
 	if k == nil || string(k.Object.UID) == c.UID || !k.Object.CreationTimestamp.Time.Before(r.At.Add(-clockSkew)) {
@@ -253,7 +253,7 @@ func recordedClaims(reports []fleet.NodeReport) map[string][]record {
 	return all
 }
 
-// twice finds a claim that another node had at the same time, once for each pair of nodes.
+// twice fails if another node had the same claim at the same time. It reports each pair of nodes once.
 func twice(all []record, r record) []finding.Finding {
 	var found []finding.Finding
 	for _, o := range all {
@@ -264,8 +264,7 @@ func twice(all []record, r record) []finding.Finding {
 		if o.by.At.Before(first) {
 			first = o.by.At
 		}
-		// A report has the claims at its time only. Both nodes had this one when the earlier report was made if each had it
-		// before.
+		// A report has only the claims at its time. If each node had the claim before the earlier of both reports, both had it at that time.
 		if before(r.claim.Since, first) && before(o.claim.Since, first) {
 			name := "claim " + r.claim.Namespace + "/" + r.claim.Name
 			found = append(found, of(r.claim.Namespace, fail(name, fmt.Sprintf("%s was on the nodes %s and %s at one time", name, r.by.Node, o.by.Node))))
@@ -279,8 +278,7 @@ func before(since string, at time.Time) bool {
 	return err == nil && t.Before(at.Add(-clockSkew))
 }
 
-// anchor is a checkpoint that was kept off a node, with the time by which it was
-// made.
+// anchor is a checkpoint that was kept off a node. by is the time before which it was made.
 type anchor struct {
 	kept ledger.Anchor
 	from string
@@ -323,14 +321,14 @@ func ledgersGoOn(s *State) []finding.Finding {
 	return orPass(found, output.Count(anchored, "ledger"))
 }
 
-// checkpoints returns the checkpoints of the ledger in claims' statuses and in older reports. A status counts only for
-// the node of the device's pool: only that node may write it, and it can write anything there, including a checkpoint of
-// another node's ledger.
+// checkpoints returns the checkpoints of the ledger in claims' statuses and in older reports. A status counts only for the node of
+// the device's pool. Only that node may write it, but the node can write anything there, including a checkpoint of another node's
+// ledger.
 func (s *State) checkpoints(r *fleet.NodeReport, origin string) []anchor {
 	var all []anchor
 	add := func(text, from string, by time.Time) {
 		for _, a := range ledger.FindCheckpoints([]byte(text)) {
-			known := slices.ContainsFunc(all, func(o anchor) bool { return o.kept == a }) // a claim's devices have the same
+			known := slices.ContainsFunc(all, func(o anchor) bool { return o.kept == a }) // all devices of a claim have the same checkpoint
 			if a.Origin == origin && !known {
 				all = append(all, anchor{kept: a, from: from, by: by})
 			}
@@ -348,7 +346,7 @@ func (s *State) checkpoints(r *fleet.NodeReport, origin string) []anchor {
 	return all
 }
 
-// contradicts says why a checkpoint can't be one of the report's ledger; empty if it can.
+// contradicts says why a checkpoint can't belong to the report's ledger; empty if it can.
 func (a *anchor) contradicts(r *fleet.NodeReport, now *ledger.Anchor) string {
 	v, err := note.NewVerifier(r.Report.NodeRecords.Ledger.Key)
 	if err != nil {
@@ -361,7 +359,7 @@ func (a *anchor) contradicts(r *fleet.NodeReport, now *ledger.Anchor) string {
 		return "has signed " + output.Count(int(a.kept.Size), "event") + " with another key than its ledger has now"
 	}
 	switch {
-	// A ledger only grows, so for one size there is one root.
+	// A ledger only grows, so each size has one root.
 	case a.kept.Size == now.Size && a.kept.Root != now.Root:
 		return "has other events now than the first " + output.Count(int(a.kept.Size), "event") + " that it had signed"
 	// A checkpoint that may be newer than the report proves nothing.

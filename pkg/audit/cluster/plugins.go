@@ -15,8 +15,8 @@ import (
 // nodeLabel is the label of nodes for kata-vfio, by which the RuntimeClasses and the plugin's DaemonSets select them.
 const nodeLabel = "kata-vfio.dev/node"
 
-// onePlugin finds nodes that none of the plugin's DaemonSets selects, such as a node in no pool, and nodes that several select.
-// Affinities, which only narrow a selection, are not looked at.
+// onePlugin finds nodes that none of the plugin's DaemonSets selects, such as a node in no pool, and nodes that several select. It
+// ignores affinities, which only narrow a selection.
 func onePlugin(s *State) []finding.Finding {
 	var sets []*appsv1.DaemonSet
 	for i := range s.DaemonSets {

@@ -128,7 +128,7 @@ func reachesOut(spec *corev1.PodSpec) string {
 	return ""
 }
 
-// isDangerous reports whether a path of the node is, contains or is within one that gives access to devices.
+// isDangerous reports whether a path of the node is, contains, or is within a path that gives access to devices.
 func isDangerous(name string) bool {
 	name = path.Clean("/" + name)
 	for _, d := range []string{"/dev", "/sys", "/proc", "/run", "/var/run", "/etc/cdi", "/etc/containerd", "/etc/kata-containers", "/var/lib/kubelet", "/var/lib/kata-vfio", "/opt/kata"} {
@@ -157,8 +157,8 @@ func sharedClaims(s *State) []finding.Finding {
 	return orPass(found, output.Count(held, "claim"))
 }
 
-// sharing says why a claim belongs to several pods; empty if it belongs to one. The plugin prepares no claim of a PodGroup, and it stays allocated
-// after the group's pods have ended.
+// sharing says why a claim belongs to several pods or to a PodGroup; empty if it does not. A claim of a PodGroup is never prepared
+// by the plugin, and stays allocated after the group's pods have ended.
 func (s *State) sharing(c *cluster.Claim) string {
 	n := len(c.Object.Status.ReservedFor)
 	switch {

@@ -27,7 +27,7 @@ func policyChecks() []Check {
 	}
 }
 
-// tenantPolicies judges the objects, and the API server's answers to dry runs.
+// tenantPolicies judges the objects of the policies, and the API server's answers to dry runs.
 func tenantPolicies(s *State) []finding.Finding {
 	var found []finding.Finding
 	for _, name := range []string{
@@ -91,8 +91,8 @@ func (s *State) probed() []finding.Finding {
 	return found
 }
 
-// slicePolicy: RBAC does not distinguish driver names, so the policy decides. Without it, nobody else may be permitted to
-// write slices.
+// slicePolicy checks who may write ResourceSlices in the driver's name. RBAC does not distinguish driver names, so the policy
+// decides. Without the policy, RBAC must permit nobody but the plugin to write slices.
 func slicePolicy(s *State) []finding.Finding {
 	found := s.bound("slices")
 	if found[0].State == finding.Pass {
@@ -109,8 +109,8 @@ func slicePolicy(s *State) []finding.Finding {
 	return found
 }
 
-// Probe is one dry run: a request that a policy must refuse, or the one request that no policy may refuse, without which the others
-// prove nothing.
+// Probe is one dry run: a request that a policy must refuse, or the one request that no policy may refuse. Without the latter, the
+// others prove nothing.
 type Probe struct {
 	// About describes the request.
 	About string
@@ -121,9 +121,9 @@ type Probe struct {
 	Policy  string
 	// Said is the API server's answer; empty if it would have created the object.
 	Said string
-	// Impossible says why the probe proves nothing: no namespace, no permission.
+	// Impossible says why the probe proves nothing, such as a missing namespace or permission.
 	Impossible string
-	// Untried says why only this one was not made.
+	// Untried says why this dry run was not made although the others were.
 	Untried string
 }
 
@@ -132,9 +132,8 @@ const (
 	policyMark = "ValidatingAdmissionPolicy '"
 )
 
-// probe makes the dry runs in the probe namespace, which has a tenant's label.
-// A dry run goes through everything in the API server except for its storage. Withheld is a DeviceClass that is not granted
-// to the namespace; empty if there is none.
+// probe makes the dry runs in the probe namespace, which has a tenant's label. A dry run goes through everything in the API server
+// except its storage. withheld is a DeviceClass that is not granted to the namespace; empty if there is none.
 func probe(ctx context.Context, client Client, o Options, withheld string) []Probe {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pod := func(p *corev1.Pod) error {
@@ -180,7 +179,7 @@ func probe(ctx context.Context, client Client, o Options, withheld string) []Pro
 	return probes
 }
 
-// byClass is the dry run of a claim by a DeviceClass that is not granted to the namespace.
+// byClass returns the dry run of a claim whose DeviceClass is not granted to the namespace.
 func byClass(withheld, namespace string) Probe {
 	if withheld != "" {
 		return Probe{About: fmt.Sprintf("a claim by DeviceClass %s, which is not granted to its namespace", withheld)}
@@ -242,7 +241,7 @@ func probePod(class string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// probeClaim is a claim by a DeviceClass.
+// probeClaim returns a claim for a device of a DeviceClass.
 func probeClaim(class string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: probeName},
@@ -252,7 +251,7 @@ func probeClaim(class string) *resourceapi.ResourceClaim {
 	}
 }
 
-// probeParameters is a claim with parameters of its own.
+// probeParameters returns a claim with parameters.
 func probeParameters(parameters string) *resourceapi.ResourceClaim {
 	raw := fmt.Sprintf(`{"apiVersion":%q,%s}`, v1alpha1.APIVersion, parameters)
 	c := probeClaim("vf." + v1alpha1.DriverName)

@@ -11,15 +11,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 
-// sameRun is the largest time between reports of a node that may contradict each other: an audit is repeated within this
-// time, and a report in another node's name must be later than that node's own.
+// sameRun is the longest time between two reports of a node that are compared for contradictions. A report in the name of another
+// node must be later than that node's own report to replace it, and audits are repeated within this time.
 const sameRun = 2 * time.Hour
 
 // isNode reports whether a name is a node's in the cluster.
 func (s *State) isNode(name string) bool { return s.Nodes[name] }
 
-// credible returns the reports that may be from the nodes that they name, and a finding for each other one: a captured node
-// could hide the failures of all nodes, or invent some.
+// credible returns the reports that may come from the nodes that they name, and a finding for each other report. Otherwise, a
+// captured node could hide the failures of all nodes, or invent some.
 func (s *State) credible() (reports []*finding.Report, refused []finding.Finding) {
 	for _, r := range s.Reports {
 		if f := s.refuse(r); f != nil {
@@ -31,7 +31,7 @@ func (s *State) credible() (reports []*finding.Report, refused []finding.Finding
 	return reports, refused
 }
 
-// refuse returns why a report does not count; nil if it does.
+// refuse returns a finding that says why a report does not count; nil if it counts.
 func (s *State) refuse(r *finding.Report) *finding.Finding {
 	node := fleet.FindNode(r, s.isNode)
 	at, _ := time.Parse(time.RFC3339, r.Subject.Time) // checked when it was read
@@ -49,8 +49,8 @@ func (s *State) refuse(r *finding.Report) *finding.Finding {
 	return &f
 }
 
-// agreed returns a node's report with the additional failures of other reports of the same run, if nothing proves which pod
-// wrote them. A failure that was repaired since counts a little longer; a failure that another node covers up stays.
+// agreed returns a node's report with the additional failures of other reports of the same run, if nothing proves which pod wrote
+// them. So a failure that was repaired meanwhile counts a little longer, but another node can't hide a failure.
 func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	known := map[string]bool{}
 	key := func(f *finding.Finding) string { return f.ID + " " + f.Object }
@@ -63,7 +63,7 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	merged := *r.Report
 	for _, o := range r.Older {
 		at, _ := time.Parse(time.RFC3339, o.Subject.Time)
-		// Where both reports name their pods, credible has compared the pods with the nodes: the later report may clear a failure.
+		// If both reports name their pods, credible has compared the pods with the nodes, so the later report may clear a failure.
 		if r.Report.Source != "" && o.Source != "" || r.At.Sub(at) > sameRun {
 			continue
 		}
@@ -80,8 +80,8 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	return r, slices.Compact(contradicts)
 }
 
-// withFailure returns a report with a failure in place of its own finding about the same object. Its counts follow; passes, of which a
-// report that was read has the count alone, stay counted.
+// withFailure returns a report in which a failure replaces the finding about the same object. It adjusts the counts. Passes stay
+// counted: a report that was read has only their number, not the findings.
 func withFailure(r finding.Report, f *finding.Finding) finding.Report {
 	// The copy of the report shares its maps with the original, which other checks read.
 	r.Summary.States, r.Summary.Failed = maps.Clone(r.Summary.States), maps.Clone(r.Summary.Failed)

@@ -53,8 +53,8 @@ func knownPools(s *State) []finding.Finding {
 	})
 }
 
-// strayed returns the reason why a device's slice belongs to no existing node and its pool, and the fix. The reason is empty if the
-// slice does belong to them, and the fix if it is the rule's.
+// strayed returns the reason why a device's slice does not belong to an existing node and its pool, and the fix. The reason is
+// empty if the slice does belong to them. The fix is empty if that of the rule applies.
 func (s *State) strayed(d *cluster.Device) (why, fix string) {
 	remove := "`kubectl delete resourceslice " + d.Slice + "`"
 	switch {
@@ -82,7 +82,7 @@ func knownAttributes(s *State) []finding.Finding {
 }
 
 // operationsKept names slices of the driver that tell the kubelet to skip calls, and claims that were allocated from such slices:
-// the kubelet goes by the claim (KEP-5945, in Kubernetes 1.37 behind the gate DRAOptionalNodeOperations).
+// the kubelet follows the claim (KEP-5945, in Kubernetes 1.37 behind the gate DRAOptionalNodeOperations).
 func operationsKept(s *State) []finding.Finding {
 	found := s.published(func(d *cluster.Device) *finding.Finding {
 		if len(d.Skips) == 0 {
@@ -104,7 +104,7 @@ func operationsKept(s *State) []finding.Finding {
 	if len(claims) == 0 {
 		return found
 	}
-	// The slices may be in order again, but a claim keeps what it was allocated with: a pass would hide that.
+	// The slices may be correct again, but a claim keeps the operations with which it was allocated. A pass about the slices would hide that.
 	return append(slices.DeleteFunc(found, func(f finding.Finding) bool { return f.State != finding.Fail }), claims...)
 }
 

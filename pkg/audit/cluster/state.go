@@ -1,6 +1,6 @@
-// Package cluster judges a cluster through its API: whether the policies that keep tenants' pods
-// in VMs exist and work, who can bypass them, and whether running pods agree with allocations. It
-// reads; its only requests that create objects are dry runs in a namespace of its own.
+// Package cluster judges a cluster through its API: whether the policies that keep tenants' pods in VMs exist and work, who can
+// bypass them, and whether running pods agree with allocations. It only reads. Its only requests to create objects are dry runs in
+// a separate namespace.
 package cluster
 
 import (
@@ -28,7 +28,7 @@ import (
 
 // State has the API server's objects that the checks judge.
 type State struct {
-	// Version is the API server's, "v1.36.2".
+	// Version is the version of the API server, "v1.36.2".
 	Version string
 	Options Options
 
@@ -40,13 +40,13 @@ type State struct {
 	Labeled    map[string]map[string]string
 	DaemonSets []appsv1.DaemonSet
 	Quotas     []corev1.ResourceQuota
-	Roles      []rbacv1.ClusterRole // those of namespaces have their Namespace set
+	Roles      []rbacv1.ClusterRole // Roles of namespaces too, with their Namespace set
 	Grants     []Grant
 	Probes     []Probe
 	// Written has the times when the plugin last wrote claims' statuses, by the claims' UIDs.
 	Written map[types.UID]time.Time
-	// Reports are the nodes' own audits, of which a node may have several, and Now is the time
-	// that their age is compared with. [Read] leaves both to the caller.
+	// Reports are the nodes' own audits; a node may have several. Now is the time from which their age is computed. The caller of
+	// [Read] sets both.
 	Reports []*finding.Report
 	// Auditors are the nodes of the chart's audit pods, by the pods' names.
 	Auditors map[string]string
@@ -54,7 +54,7 @@ type State struct {
 	// Missing has the reason for each kind of object that could not be listed.
 	Missing map[string]string
 
-	// tenants are the namespaces that are tenants'; nil before the first question.
+	// tenants are the namespaces of tenants; nil before the first question.
 	tenants map[string]bool
 	// holders are the namespaces whose claims have devices of ours; nil before the first question.
 	holders []string
@@ -64,9 +64,9 @@ type State struct {
 type Options struct {
 	// TenantLabel is the label that marks tenants' namespaces, with any value.
 	TenantLabel string
-	// Namespace is the plugin's.
+	// Namespace is the plugin's namespace.
 	Namespace string
-	// RuntimeClasses are those whose pods may have devices.
+	// RuntimeClasses are the RuntimeClasses whose pods may have devices.
 	RuntimeClasses []string
 	// ProbeNamespace is the namespace of dry runs; empty if there is none.
 	ProbeNamespace string
@@ -75,7 +75,7 @@ type Options struct {
 // Grant is one subject of a binding.
 type Grant struct {
 	Subject rbacv1.Subject
-	// Role and its kind, the binding, and the namespace to which it is limited; empty for all.
+	// Role and RoleKind are the bound role, Binding is the binding, and Namespace limits the grant; it is empty for all namespaces.
 	Role, RoleKind, Binding, Namespace string
 }
 
@@ -166,15 +166,15 @@ func each[T runtime.Object](l *lister, kind, namespace string, list runtime.Obje
 		return nil
 	})
 	if err != nil {
-		// A list that breaks off has kept a part of the objects. The kind is missing then, so that no check takes the part for all.
+		// If a list breaks off, a part of the objects was kept. The kind counts as missing, so that no check takes this part for all objects.
 		l.state.Missing[kind] = err.Error()
 	}
 }
 
-// model is a keep that adds to the model of the cluster.
+// model is a keep function of [each] that adds the object to the model of the cluster.
 func (l *lister) model(o runtime.Object) { l.state.Cluster.Add(o) }
 
-// add returns a keep that appends.
+// add returns a keep function of [each] that appends the object to a list.
 func add[T any](to *[]T) func(*T) { return func(item *T) { *to = append(*to, *item) } }
 
 func (l *lister) core() {
@@ -209,7 +209,7 @@ func (l *lister) devices() {
 	each(l, "deviceclasses", "", &resourceapi.DeviceClassList{}, l.model)
 	each(l, "resourceclaims", "", &resourceapi.ResourceClaimList{}, func(c *resourceapi.ResourceClaim) {
 		for _, m := range c.ManagedFields {
-			// The API server records this time itself. Times in a claim's status are the plugin's word.
+			// The API server records this time itself. The times in a claim's status are written by the plugin.
 			if m.Manager == v1alpha1.DriverName && m.Time != nil {
 				s.Written[c.UID] = m.Time.Time
 			}

@@ -11,16 +11,16 @@ func versionCheck() Check {
 	return Check{ID: "K8S-009", Judge: serverVersion}
 }
 
-// fault is a fault of Kubernetes 1.x: it exists since minor version since, in all patch releases up to those that fix
-// it. A minor version between the first and the last of fixed that is not in fixed never got the fix.
+// fault is a fault of Kubernetes 1.x: it exists from minor version since on, in all patch releases before those that fix it. A
+// minor version between since and the last one in fixed that is not in fixed never got the fix.
 type fault struct {
 	what  string
 	since int
 	fixed map[int]int // the first patch release without the fault, by minor version
 }
 
-// faults are those of the API server and the scheduler that concern claims and slices of ours. Each was seen with
-// Kubernetes' own allocator or validation, or is from the named pull request.
+// faults returns the faults of the API server and the scheduler that affect our claims and slices. Each was reproduced with
+// Kubernetes' own allocator or validation, or is described in the named pull request.
 func faults() []fault {
 	return []fault{
 		{"it does not serve resource.k8s.io/v1", 0, map[int]int{34: 0}},
@@ -35,7 +35,7 @@ func faults() []fault {
 	}
 }
 
-// limits are faults that cost an operator a step, and tenants nothing: a release that has only these passes.
+// limits returns faults that need an extra step of an operator, and don't affect tenants. A release that has only such faults passes.
 func limits() []fault {
 	return []fault{
 		{`"kata-vfio-plugin drain --evict" does not evict pods that use an extended resource (fixed in 1.37.2)`, 34, map[int]int{37: 2}},
