@@ -1,6 +1,6 @@
-// Package archive copies the data that was read from a node into one file, and reads such a file in place of the
-// node. A copy answers exactly as the node did: files that could not be read give their errors, and absent files
-// are absent. Files that were not read give [ErrNotCollected], which checks take as unknown and never as good.
+// Package archive copies the data that was read from a node into one file, and reads such a file instead of the node. A copy
+// answers exactly as the node did: files that could not be read give their errors, and absent files are absent. Files that were not
+// read give [ErrNotCollected], which checks treat as unknown, never as good.
 //
 // An archive is a .tar.gz of [ManifestName] and of the node's files below [treeName], so that you can open it with
 // tar(1). Readers need not trust an archive: see [Open].
@@ -33,14 +33,14 @@ const (
 // Format is the version of the archives that this package writes and reads.
 const Format = 1
 
-// ErrNotCollected says that a copy can't answer, because the file was not read when it was made: by an older
-// collector, or because it is never collected.
+// ErrNotCollected says that a copy can't answer, because the file was not read when the copy was made: an older collector made it,
+// or the file is never collected.
 var ErrNotCollected = errors.New("it was not collected")
 
 // Manifest describes an archive.
 type Manifest struct {
 	Format int `json:"format"`
-	// Collector is the version of the program that made it.
+	// Collector is the version of the program that made the archive.
 	Collector string `json:"collector"`
 	// Time is the time of reading, RFC 3339 in UTC.
 	Time     string `json:"time"`
@@ -51,13 +51,13 @@ type Manifest struct {
 	// readable completely.
 	UID    int `json:"uid"`
 	Hidden int `json:"hiddenFunctions"`
-	// Ledger says which parts of the node's ledger are left out; nil if none is, or if the node has no ledger.
+	// Ledger says which parts of the node's ledger are left out. It is nil if none is left out, or if the node has no ledger.
 	Ledger *LedgerCopy `json:"ledger,omitempty"`
-	// RuleFiles have the organization's own rules whose settings are in the archive.
+	// RuleFiles are the files of the organization's own rules. The archive has the settings that these rules compare.
 	RuleFiles []rule.File `json:"ruleFiles,omitempty"`
 	// Lists are the names in the directories that were listed.
 	Lists map[string][]string `json:"lists"`
-	// Known are files that existed, but whose content was not read. They are empty in the archive.
+	// Known are the files that existed, but whose content was not read. They are empty in the archive.
 	Known []string `json:"known"`
 	// Failures are the accesses that failed, including those of absent files.
 	Failures []Failure `json:"failures"`
@@ -68,12 +68,12 @@ type Failure struct {
 	Path string `json:"path"`
 	// Op is the kind of access: open, read, list, link, stat.
 	Op string `json:"op"`
-	// Errno is the system's error number; 0 with Error, the text of any other.
+	// Errno is the system's error number. For other errors, it is 0, and Error is the text.
 	Errno int    `json:"errno,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// lockedText means [sysfs.ErrLocked], which readers distinguish from other errors.
+// lockedText is the Error of [sysfs.ErrLocked], which readers distinguish from other errors.
 const lockedText = "locked"
 
 func failure(name string, op sysfs.Op, err error) Failure {
@@ -102,12 +102,12 @@ func (f *Failure) err() error {
 
 func opNames() []string { return []string{"open", "read", "list", "link", "stat"} }
 
-// Write writes the records as an archive. The manifest's lists and failures are filled in. Data that must not
-// leave the node is left out or blackened: see [Recorder.censor].
+// Write writes the records as an archive. Write fills in the manifest's lists and failures. It removes or hides data that must not
+// leave the node: see [Recorder.censor].
 func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Before the manifest, whose lists have the names of processes too.
+	// This comes before the manifest, whose lists contain the process IDs too.
 	r.censor()
 	compressed := gzip.NewWriter(w)
 	out := &writer{tar: tar.NewWriter(compressed)}
@@ -128,7 +128,7 @@ func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	return nil
 }
 
-// look determines the owners of files, and whether the files exist. Callers hold mu.
+// look asks the node for the owners of files, and whether the files exist. Callers hold mu.
 func (r *Recorder) look(places []string) {
 	names := map[string][]string{} // by directory
 	for _, place := range places {
@@ -138,7 +138,7 @@ func (r *Recorder) look(places []string) {
 	}
 	inParallel(slices.Sorted(maps.Keys(names)), func(dir string) {
 		for i, info := range r.node.LstatIn(dir, names[dir]...) {
-			if info != nil { // otherwise it is gone
+			if info != nil { // nil if the file is gone
 				e := r.entries[path.Join(dir, names[dir][i])]
 				e.attributes, e.opened = newAttributes(info.Mode, info.Uid, info.Gid), true
 			}

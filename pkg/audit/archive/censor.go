@@ -28,7 +28,7 @@ func (r *Recorder) censor() {
 			e.data = censorKataState(e.data)
 		}
 		switch {
-		case e.read && place == "proc/iomem": // the rest shows the kernel's place in memory
+		case e.read && place == "proc/iomem": // the other lines show where the kernel is in memory
 			e.data = []byte(device.ExcerptFrameBuffers(string(e.data)))
 		case !e.read || !mayHaveSecrets(place):
 		case path.Ext(place) == ".json":
@@ -39,8 +39,8 @@ func (r *Recorder) censor() {
 	}
 }
 
-// mayHaveSecrets reports whether people or programs write the file: configurations, and command lines. Kernel files
-// about devices have no secrets, and kata-vfio's own records would no longer verify.
+// mayHaveSecrets reports whether people or programs write the file, as they do configurations and command lines. Kernel files about
+// devices have no secrets. kata-vfio's own records are not changed, because they would no longer verify.
 func mayHaveSecrets(place string) bool {
 	if strings.HasPrefix(place, "var/lib/kata-vfio/") {
 		return false
@@ -63,7 +63,7 @@ func (r *Recorder) processes() map[string][]string {
 }
 
 func (r *Recorder) censorProcess(pid string, places []string) {
-	// Process 1 has the node's own namespaces, with which those of others are compared.
+	// Process 1 has the node's own namespaces, with which the namespaces of other processes are compared.
 	keep := pid == "1" || r.isDaemon("proc/"+pid)
 	for _, place := range places {
 		keep = keep || r.entries[place].concerns()
@@ -88,10 +88,10 @@ func (r *Recorder) isDaemon(dir string) bool {
 	}, strings.TrimSpace(string(comm.data)))
 }
 
-// concerns reports whether a file of a process relates it to devices, or could not be read, so that it may.
+// concerns reports whether a file of a process shows that the process uses devices, or could not be read, so that the process may use some.
 func (e *entry) concerns() bool {
 	for _, err := range e.failed {
-		if failure("", 0, err).Errno != 2 { // ENOENT: it ended, or has no such file
+		if failure("", 0, err).Errno != 2 { // ENOENT: the process ended, or has no such file
 			return true
 		}
 	}
@@ -135,8 +135,8 @@ func isBundle(place string) bool {
 	return path.Base(place) == "config.json" && strings.Contains(place, "containerd/io.containerd.runtime.v2.task/")
 }
 
-// bundle is the part of such a file that checks judge: the container's owner, its mounts and device nodes, and whether it
-// is privileged. It has the fields that [facts.DescribeContainer] reads, except for Kata's initial data.
+// bundle is the part of a container's configuration that checks judge: the container's owner, its mounts and device nodes, and
+// whether it is privileged. It has the fields that [facts.DescribeContainer] reads, except Kata's initial data.
 type bundle struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Mounts      []mount           `json:"mounts,omitempty"`
@@ -162,7 +162,7 @@ type mount struct {
 	Source string `json:"source"`
 }
 
-// censorBundle keeps the judged part. An unreadable file stays unreadable.
+// censorBundle returns only the fields of [bundle]. A file that can't be parsed is replaced by one that can't be parsed either.
 func censorBundle(data []byte) []byte {
 	var b bundle
 	if err := json.Unmarshal(data, &b); err != nil {

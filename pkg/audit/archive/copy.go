@@ -10,17 +10,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// answers are the node's answers that the copied files can't give. It implements
-// [sysfs.Copy] and never changes.
+// answers has the node's answers that the copied files alone can't give. It implements [sysfs.Copy], and does not change after it was made.
 type answers struct {
 	links    map[string]string
 	lists    map[string][]string
 	failures map[look]error
-	// content are the files that have their content, and there all that exist.
+	// content are the files whose content was copied. there are all files that existed.
 	content, there map[string]bool
 }
 
-// look is one way of looking at a file.
+// look is one kind of access to a file.
 type look struct {
 	path string
 	op   sysfs.Op
@@ -93,9 +92,8 @@ func (a *answers) Names(name string) ([]string, error) {
 	return nil, ErrNotCollected
 }
 
-// missing returns the reason why a place is not in the copy: something above it
-// was absent or not a directory on the node, or its directory was listed without
-// it.
+// missing returns the error for a place that is not in the copy. The node had no such file if a part of the path above it was
+// absent or not a directory, or if its directory was listed without it.
 func (a *answers) missing(place string) error {
 	for at := place; ; at = path.Dir(at) {
 		for op := range opNames() {
@@ -115,21 +113,18 @@ func (a *answers) missing(place string) error {
 	}
 }
 
-// inside reports whether a path of an archive is one that may be used: relative,
-// clean, and of bounded length and depth.
+// inside reports whether a path of an archive may be used: it is relative and clean, and its length and depth are limited.
 func inside(name string) bool {
 	return name != "" && len(name) <= maxPath && strings.Count(name, "/") < maxDepth &&
 		path.Clean(name) == name && !path.IsAbs(name) && name != ".." && !strings.HasPrefix(name, "../") &&
 		!strings.ContainsRune(name, 0)
 }
 
-// maxLinks is the number of links that a path may have, as in the kernel
-// (path_resolution(7)).
+// maxLinks is the largest number of links that are followed for a path, as in the kernel (path_resolution(7)).
 const maxLinks = 40
 
-// walk returns the target of a path, by the links that link returns; the last
-// element is also followed if follow is set. A link that is absolute or leaves
-// the root is not followed: [os.Root] refuses it as well.
+// walk returns the target of a path. link returns the target of a link. The last element of the path is followed only if follow is
+// set. A link that is absolute or leaves the root is not followed: [os.Root] refuses it as well.
 func walk(name string, follow bool, link func(string) (target string, ok bool)) string {
 	at, rest := "", elements(name)
 	for links := 0; len(rest) > 0; {

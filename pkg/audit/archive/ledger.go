@@ -15,15 +15,15 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 )
 
-// LedgerLimit is the default limit of a ledger's copy, in bytes: the events of years, and half of an archive's largest
-// size.
+// LedgerLimit is the default size limit of a ledger's copy, in bytes. It is enough for the events of years, and half of an
+// archive's largest size.
 const LedgerLimit = 256 << 20
 
 // LedgerCopy says which parts of the node's ledger an archive leaves out.
 type LedgerCopy struct {
-	// Segments is the number of the ledger's segments. LeftOut counts those, the oldest, of which the archive only has
-	// the hashes of their events, Events counts these events, and Bytes is their size. Chain, tree and signatures can
-	// still be verified.
+	// Segments is the number of the ledger's segments. LeftOut is the number of the oldest segments of which the archive has only the
+	// hashes of the events. Events is the number of these events, and Bytes is their size. Chain, tree and signatures can still be
+	// verified.
 	Segments int   `json:"segments"`
 	LeftOut  int   `json:"leftOut"`
 	Events   int64 `json:"events"`
@@ -35,7 +35,7 @@ type LedgerCopy struct {
 // maxReason limits the text from an archive, which is not trusted.
 const maxReason = 300
 
-// String returns it as a sentence; empty if nothing is left out.
+// String describes the missing parts in a sentence; empty if nothing is left out.
 func (c *LedgerCopy) String() string {
 	switch {
 	case c == nil:
@@ -49,8 +49,8 @@ func (c *LedgerCopy) String() string {
 		c.LeftOut, output.Count(c.Segments, "segment"), c.Bytes>>20, output.Count(int(c.Events), "event"))
 }
 
-// Ledger copies the node's ledger: as many of the newest segments as fit into limit bytes, and the hashes of the events
-// of older ones, as retention leaves them. It is called last before [Recorder.Write]. It returns nil if the whole ledger
+// Ledger copies the node's ledger: as many of the newest segments as fit into limit bytes, and the hashes of the events of older
+// ones, as retention leaves them. Call it after all other reads, right before [Recorder.Write]. It returns nil if the whole ledger
 // fits, or there is none.
 func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error) {
 	seen := r.node.WithTap(r.saw)
@@ -58,11 +58,11 @@ func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the recorder has the error, which says why there is none
 	}
-	// The recorder keeps the result, also an error. The keys that sign and that resolve pseudonyms are left out:
-	// an archive's reader could do either.
+	// The recorder keeps the result, even if it is an error. The private key and the key of the pseudonyms are left out: with them, a
+	// reader of the archive could sign events or find names.
 	_, _ = seen.ReadAtMost(path.Join(ledger.DefaultDir, ledger.PublicKeyFile), maxWide)
 	l := &ledgerFiles{r: r, room: min(limit, maxTotal/2), kept: map[string][]byte{}}
-	// Segments are named in the order of their events: the newest have the first claim to the room.
+	// Segments are named in the order of their events, so this begins with the newest ones, which get the room first.
 	for _, name := range slices.Backward(names) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("copy the ledger: %w", err)
@@ -81,7 +81,7 @@ func isHistory(name string) bool { return hasEvents(name) || ledger.IsHashes(nam
 // hasEvents reports whether a file of the ledger's directory has events.
 func hasEvents(name string) bool { return ledger.IsSegment(name) || ledger.IsKept(name) }
 
-// ledgerFiles are those of a ledger on their way into an archive, the newest first.
+// ledgerFiles collects the files of a ledger for an archive, the newest first.
 type ledgerFiles struct {
 	r    *Recorder
 	copy LedgerCopy
@@ -96,7 +96,7 @@ func (l *ledgerFiles) add(name string) {
 	place := path.Join(ledger.DefaultDir, name)
 	data, err := l.r.node.ReadAtMost(place, ledger.MaxSegment)
 	if errors.Is(err, fs.ErrNotExist) {
-		return // dropped since it was listed
+		return // retention dropped the file after it was listed
 	}
 	if err != nil {
 		l.copy.Reason = fmt.Sprintf("%s could not be read: %v", name, err)

@@ -24,7 +24,7 @@ const (
 	maxLogNames = 4096
 )
 
-// noJournald says why logs may be missing.
+// noJournald is the note that says why logs may be missing.
 const noJournald = "the journal of systemd is not in the bundle, since no other program is run to read it: " +
 	"journalctl -b -k and journalctl -u containerd -u crio -u kubelet print it"
 
@@ -47,10 +47,10 @@ func nodeLogs() []string {
 // concerning matches the lines of a node's log that concern devices in VMs.
 var concerning = regexp.MustCompile(`(?i)\b(vfio|iommu|dmar|amd-vi|pcieport|aer|pci|kata|nri|cdi|mlx5|nvidia|sr-?iov|vfs?)\b|kata-vfio|resourceclaim`)
 
-// kernels matches a line of the kernel in a log to which other programs also write.
+// kernels matches lines of the kernel in a log to which other programs write, too.
 var kernels = regexp.MustCompile(`^(?:\S+\s+){0,4}kernel: `)
 
-// ofKernel are the logs that have the kernel's lines only.
+// ofKernel reports whether a log has only lines of the kernel.
 func ofKernel(name string) bool { return name == "var/log/kern.log" || name == "var/log/dmesg" }
 
 // hideLogged hides the names of pods in the node's logs, except for kata-vfio's own namespace, and the names in
@@ -67,9 +67,9 @@ func hideLogged(m *output.Mask, node *sysfs.FS, namespace string) {
 	}
 }
 
-// AddLogs adds the ends of the node's logs, if they are in files; kata-vfio's own pods are in the namespace. With a
-// mask it leaves out the logs of runtimes, and everything except the kernel's messages in shared logs: they name
-// every pod, and not all names are known.
+// AddLogs adds the ends of the node's logs, if they are in files. namespace is that of kata-vfio's own pods. With a mask, it leaves
+// out the logs of runtimes, and all lines of shared logs that are not the kernel's. These name every pod, and not all names are
+// known, so they can't be hidden.
 func AddLogs(ctx context.Context, b *output.Bundle, node *sysfs.FS, namespace string, mask *output.Mask) error {
 	b.Note(noJournald)
 	if mask != nil {
@@ -95,7 +95,7 @@ func AddLogs(ctx context.Context, b *output.Bundle, node *sysfs.FS, namespace st
 	return nil
 }
 
-// addLog adds one.
+// addLog adds the end of one log.
 func addLog(b *output.Bundle, node *sysfs.FS, name string, mask *output.Mask) {
 	data, err := node.ReadTail(name, maxLog)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +107,7 @@ func addLog(b *output.Bundle, node *sysfs.FS, name string, mask *output.Mask) {
 	}
 	if len(data) == maxLog {
 		b.Note(fmt.Sprintf("of %s the last %d MiB are read", name, maxLog>>20))
-		_, data, _ = bytes.Cut(data, []byte("\n")) // the first line is a part of one
+		_, data, _ = bytes.Cut(data, []byte("\n")) // the first line may be incomplete
 	}
 	switch isNodes := slices.Contains(nodeLogs(), name); {
 	case isNodes && mask != nil && isRuntimes(name):
@@ -125,7 +125,7 @@ func isRuntimes(name string) bool {
 	return slices.Contains([]string{"containerd.log", "crio.log", "kubelet.log"}, path.Base(name))
 }
 
-// linesConcerning returns the lines that concern devices, of those of the kernel on demand.
+// linesConcerning returns the lines that concern devices, or only those of the kernel if kernelOnly is set.
 func linesConcerning(data []byte, kernelOnly bool) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(data) {
@@ -169,7 +169,7 @@ func matchingIn(node *sysfs.FS, dir, element string) []string {
 	return found
 }
 
-// leftOutLine replaces a line of a ledger that could not be read: names in it can't be found either.
+// leftOutLine replaces a line of a ledger that could not be decoded, because names in it can't be found and hidden.
 const leftOutLine = "(a line that is not an event is left out)\n"
 
 // Readable returns a ledger's segment without the lines that do not belong in a ledger.
@@ -185,8 +185,7 @@ func Readable(segment []byte) []byte {
 	return out.Bytes()
 }
 
-// isLedgers reports whether a line is an event whose fields this version all knows, or a line between events,
-// which has no names.
+// isLedgers reports whether a line is an event of a known version, whose names can be found, or a checkpoint, which has no names.
 func isLedgers(line []byte) bool {
 	e, err := ledger.DecodeEvent(line)
 	return err == nil && e.Version <= ledger.Version || bytes.HasPrefix(line, []byte(`{"checkpoint":`))

@@ -14,7 +14,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Limits of an archive: far above the size for a node of 4,096 functions, and low enough that a malicious one does
+// Limits of an archive. They are far above the size for a node with 4,096 functions, and low enough that a malicious archive does
 // no harm. It is unpacked in the directory for temporary files.
 const (
 	maxArchive  = 256 << 20    // bytes of the file
@@ -25,8 +25,8 @@ const (
 	maxEntries  = 1 << 19 // files, links and directories: 128 of each of 4,096 functions
 	maxPath     = 1024
 	maxDepth    = 64
-	// bytesOfDir is the share of a directory in maxTotal: a block of the file system. The archive itself needs no
-	// byte for the directories above a file, so that a few kilobytes of it can name hundreds of thousands.
+	// bytesOfDir is the share of a directory in maxTotal: a block of the file system. The archive itself needs no bytes for the
+	// directories above a file, so without this share a few kilobytes could create hundreds of thousands of directories.
 	bytesOfDir = 4 << 10
 )
 
@@ -38,7 +38,7 @@ type Tree struct {
 	dir string
 }
 
-// Is reports whether the file at name is meant to be an archive: a regular file. A node's root never is one.
+// Is reports whether name is meant to be an archive: it is a regular file. The root of a node never is one.
 func Is(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
@@ -81,7 +81,7 @@ func unpack(r io.Reader, dir string) (*Tree, error) {
 	defer func() { _ = root.Close() }()
 	u := &unpacker{root: root, dir: root, dirName: "."}
 	defer func() { u.leave() }()
-	// One limit for the file, and one for its content: gzip can pack 1,000 bytes into one.
+	// The file and its content have separate limits, because gzip can pack 1,000 bytes into one.
 	compressed, err := gzip.NewReader(io.LimitReader(r, maxArchive))
 	if err != nil {
 		return nil, fmt.Errorf("it is not an archive of `kata-vfio-audit collect`, which is a gzip file: %w", err)
@@ -114,13 +114,13 @@ type unpacker struct {
 	total    int64
 	entries  int             // files, links and directories
 	made     map[string]bool // directories
-	// dir is the directory of the last file, dirName below root: files come by
-	// directory, and walking to each from the root takes most of the time.
+	// dir is the directory of the last file, dirName below root: the files of a directory follow each other, and opening the path from
+	// the root for each would take most of the time.
 	dir     *os.Root
 	dirName string
 }
 
-// enter returns the directory of that name, which was made.
+// enter returns the directory with that name, which must exist.
 func (u *unpacker) enter(name string) (*os.Root, error) {
 	if name == u.dirName {
 		return u.dir, nil
@@ -194,7 +194,7 @@ func (u *unpacker) count(name string, size int64) error {
 	return nil
 }
 
-// readFile unpacks one file: a device or the like as an empty one.
+// readFile unpacks one file. Devices and other special files become empty files.
 func (u *unpacker) readFile(h *tar.Header) error {
 	name, ok := strings.CutPrefix(strings.TrimSuffix(h.Name, "/"), treeName+"/")
 	if !ok || !inside(name) {
@@ -206,7 +206,7 @@ func (u *unpacker) readFile(h *tar.Header) error {
 	u.answers.add(name)
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if err := u.count(name, 0); err != nil { // an entry even if it names a directory again
+		if err := u.count(name, 0); err != nil { // a directory that is named again counts again
 			return err
 		}
 		return u.directory(name)
@@ -259,7 +259,7 @@ func (u *unpacker) content(name string, size int64) error {
 	if err != nil {
 		return err
 	}
-	// With O_EXCL, neither a second file of the name nor a link that the archive put there is opened.
+	// O_EXCL refuses a second file with the name, and does not follow a link that the archive put there.
 	file, err := dir.OpenFile(path.Base(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -12,16 +12,16 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// Recorder records the reads through a file system. Safe for concurrent use.
+// Recorder records the reads through a file system. It is safe for concurrent use.
 type Recorder struct {
 	node *sysfs.FS // untapped
 
-	mu      sync.Mutex // guards those below
+	mu      sync.Mutex // guards the fields below
 	entries map[string]*entry
-	dirs    map[string]string          // directories as they were asked for, and where they are
+	dirs    map[string]string          // directories by the names that were asked for, and their places once links are followed
 	links   map[string]map[string]bool // the links in directories
 	plain   map[string]bool            // places that are not links, in other directories
-	// text is the rewriting of texts by [Recorder.Rewrite].
+	// text is the function by which [Recorder.Rewrite] rewrote texts.
 	text func(string) string
 }
 
@@ -49,7 +49,7 @@ func newAttributes(mode, uid, gid uint32) *attributes {
 	return &attributes{mode&syscall.S_IFMT == syscall.S_IFDIR, mode & 0o777, uid, gid}
 }
 
-// Record returns a file system like node whose reads are kept.
+// Record returns a file system that reads like node, and the recorder that keeps these reads.
 func Record(node *sysfs.FS) (*sysfs.FS, *Recorder) {
 	r := &Recorder{node: node, entries: map[string]*entry{}, dirs: map[string]string{}, links: map[string]map[string]bool{}, plain: map[string]bool{}, text: func(s string) string { return s }}
 	return node.WithTap(r.saw), r
@@ -67,8 +67,8 @@ func (r *Recorder) Put(name string, data []byte) {
 	*e = entry{data: data, read: true, content: true}
 }
 
-// Rewrite passes every content through f with its name, and every name, link and list without one, and leaves out the
-// files that drop names. It is called last before [Recorder.Write].
+// Rewrite replaces every content by the result of f for its place. For names, targets of links and lists, it calls f with an empty
+// place. It removes the files for which drop returns true. Call it after all reads, right before [Recorder.Write].
 func (r *Recorder) Rewrite(f func(place string, data []byte) []byte, drop func(place string) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,8 +116,7 @@ func (r *Recorder) Each(f func(place, target string, names []string, data []byte
 	}
 }
 
-// saw keeps an access, but not a ledger's content, which may be large: that is for
-// [Recorder.Ledger].
+// saw records an access, except for the content of the ledger, which may be large: [Recorder.Ledger] copies it.
 func (r *Recorder) saw(a sysfs.Access) {
 	if a.Op == sysfs.OpRead && a.Err == nil && path.Dir(a.Path) == ledger.DefaultDir && isHistory(path.Base(a.Path)) {
 		return
@@ -149,7 +148,7 @@ func (e *entry) keep(a sysfs.Access) {
 	case sysfs.OpOpen:
 		e.opened = true
 	case sysfs.OpRead:
-		// Some readers ask for the beginning of a file only. The longest answer serves all of them.
+		// Some readers read only the beginning of a file. The longest content serves all of them.
 		if !e.read || len(a.Data) > len(e.data) {
 			e.data = slices.Clone(a.Data)
 		}
@@ -238,7 +237,7 @@ func (r *Recorder) knownLink(place string) (target string, link, known bool) {
 	return "", false, links != nil && !links[name]
 }
 
-// listLinks asks the node for all links of a directory at once. In /sys, most names of a directory are asked for.
+// listLinks asks the node for all links of a directory at once, because in /sys most names of a directory are needed.
 func (r *Recorder) listLinks(dir string) map[string]bool {
 	links, err := r.node.Links(dir)
 	if err != nil {

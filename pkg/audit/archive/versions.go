@@ -11,7 +11,7 @@ import (
 // maxBinary is the largest program that is read for its version.
 const maxBinary = 256 << 20
 
-// Versions are those of the programs that run the node's VMs, according to files: no program is run.
+// Versions are the versions of the programs that run the node's VMs. They are read from files; no program is run.
 type Versions struct {
 	Tool   string `json:"tool"`
 	Kernel string `json:"kernel,omitempty"`
@@ -19,7 +19,7 @@ type Versions struct {
 	OS string `json:"os,omitempty"`
 	// Kata is the content of Kata's own VERSION file.
 	Kata string `json:"kata,omitempty"`
-	// Programs are those written in Go, by path.
+	// Programs are the programs that are written in Go, by path.
 	Programs []Program `json:"programs"`
 }
 

@@ -74,8 +74,8 @@ func Patterns() []string {
 	return all
 }
 
-// functionAttributes are attributes that the kernel remembers for a function or reads from its header. Others act when
-// they are read (rom), ask the device at length (vpd), map its memory (resource0) or take its lock.
+// functionAttributes returns the attributes that the kernel remembers for a function, or reads from its header. Reading other
+// attributes can have effects (rom), take long (vpd), map the device's memory (resource0) or take its lock.
 func functionAttributes() []string {
 	return []string{
 		"aer_dev_*", "aer_rootport_*", "broken_parity_status", "d3cold_allowed", "dma_mask_bits", "enable", "irq", "label", "index",
@@ -86,7 +86,7 @@ func functionAttributes() []string {
 	}
 }
 
-// private reports whether a file that matches must stay on the node: a key.
+// private reports whether a matching file is a key, which must stay on the node.
 func private(name string) bool {
 	base := path.Base(name)
 	return strings.Contains(base, "key") || strings.HasSuffix(base, ".pem") || strings.Contains(base, "random") || strings.HasSuffix(base, ".secret")
@@ -111,11 +111,11 @@ func (w *wide) read(pattern string) {
 		}
 		found = next
 	}
-	// After the match: a pattern with an asterisk also finds the names of keys.
+	// Keys are removed after the match, because a pattern with an asterisk also finds the names of keys.
 	found = slices.DeleteFunc(found, private)
 	inParallel(found, func(name string) {
 		if !w.recorder.hasAttribute(name) {
-			_, _ = w.fs.ReadAtMost(name, maxWide) // the recorder keeps the result, also an error
+			_, _ = w.fs.ReadAtMost(name, maxWide) // the recorder keeps the result, even if it is an error
 		}
 	})
 }
@@ -171,7 +171,7 @@ func (w *wide) match(dir, element string) []string {
 	return found
 }
 
-// list lists a directory, once if it can be.
+// list lists a directory, and keeps the result if there is no error.
 func (w *wide) list(dir string) []string {
 	names, err := w.fs.ReadDir(dir)
 	if err == nil {
