@@ -34,7 +34,7 @@ func accelerators() []requirement {
 	}
 }
 
-// slicing is a requirement that VFs of GPUs meet. A vGPU of NVIDIA's is one, too.
+// slicing returns a requirement that VFs of GPUs meet. A vGPU of NVIDIA is such a VF, too.
 func slicing(id string) requirement {
 	return requirement{
 		entry: Requirement{
@@ -99,7 +99,8 @@ func noGPU() (reason, fix string) {
 	return "no node publishes a GPU", "label a node with GPUs kata-vfio.dev/node=true, and see `kubectl kata-vfio devices`"
 }
 
-// rolledOut reports whether all pods of a DaemonSet are ready and of its latest version. That of a pool without nodes has none.
+// rolledOut reports whether all pods of a DaemonSet are ready and of its latest version. The DaemonSet of a pool without nodes has
+// no pods, and is rolled out.
 func rolledOut(d *appsv1.DaemonSet) bool {
 	want := d.Status.DesiredNumberScheduled
 	// An earlier generation's status may be complete while the new pods do not exist
@@ -146,7 +147,7 @@ func nodeVersions(s *ConformanceState, names []string) []string {
 func stacks(s *ConformanceState) map[string]stack {
 	all := map[string]stack{}
 	for _, d := range s.devices(isGPU) {
-		// A node has one plugin and one Kata, which all its GPUs name. Of GPUs with different drivers, the last one's counts.
+		// A node has one plugin and one Kata, which all its GPUs name. If the GPUs have different drivers, the driver of the last GPU is shown.
 		all[d.Node] = stack{driver: d.Driver, plugin: d.PluginVersion, kata: d.KataVersion}
 	}
 	for i := range s.Nodes {

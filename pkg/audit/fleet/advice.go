@@ -12,7 +12,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// trouble turns a moment into a trouble, with the advice for the reason of its condition, Event or container.
+// trouble returns the moment as a trouble, with the advice for the reason of its condition, Event or container.
 func (e *explaining) trouble(m Moment, reason string) Moment {
 	m.Trouble = true
 	if text, ok := rule.Find(e.texts, reason); ok {
@@ -57,7 +57,7 @@ func kubernetesAdvice(reason string) string {
 const (
 	// AnnotationDrainOf is the drain's target, a node or NODE/DEVICE.
 	AnnotationDrainOf = v1alpha1.DriverName + "/drain-of"
-	// AnnotationReason is what --reason said.
+	// AnnotationReason is the value of the flag --reason.
 	AnnotationReason = v1alpha1.DriverName + "/reason"
 )
 
@@ -71,9 +71,9 @@ func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 	}
 	words := []string{t.Value, t.Key}
 	switch t.Key {
-	case v1alpha1.TaintSanitizing: // its value is a profile's name, which may be any word
+	case v1alpha1.TaintSanitizing: // the taint's value is the name of a profile, which may be any word
 		words = []string{string(rule.NotSanitized)}
-	case v1alpha1.TaintTenant: // its value is a tenant's ID
+	case v1alpha1.TaintTenant: // the taint's value is the ID of a tenant
 		words = []string{string(rule.DomainOfOtherTenant)}
 	}
 	for _, word := range words {
@@ -84,7 +84,8 @@ func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 	return "the plugin's taint keeps claims away: " + taintWord(t), "read the plugin's log on its node: this version does not know the taint"
 }
 
-// aboutTaintRule returns what a DeviceTaintRule says of a device. The scheduler knows its taint; the device's ResourceSlice does not have it.
+// aboutTaintRule returns the moment for a DeviceTaintRule that taints a device. The scheduler applies this taint, although the
+// device's ResourceSlice does not have it.
 func aboutTaintRule(of string, r *resourceapi.DeviceTaintRule) Moment {
 	m := Moment{
 		Of: of, What: "taint " + taintWord(r.Spec.Taint), At: r.CreationTimestamp.UTC(), Trouble: true, Who: []rule.Role{rule.Platform},

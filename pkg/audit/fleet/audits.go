@@ -15,12 +15,12 @@ import (
 type NodeAudit struct {
 	Node    string `json:"node"`
 	Devices int    `json:"devices"`
-	// Tainted counts the devices that get no new claim since a check fails.
+	// Tainted counts the devices that get no new claim because a check fails.
 	Tainted int `json:"tainted"`
 	// Reported is the time of the node's own report; nil if there is none. A report that is
 	// older than a day, or from the future, is a failure of its own. Its findings still count.
 	Reported *time.Time `json:"reported,omitempty"`
-	// Verdict is the report's.
+	// Verdict is the verdict of the report.
 	Verdict finding.State `json:"verdict,omitempty"`
 	Failed  []FailedCheck `json:"failed"`
 }
@@ -33,14 +33,14 @@ type FailedCheck struct {
 	// check that this version does not know.
 	Title string `json:"title,omitempty"`
 	Fix   string `json:"fix,omitempty"`
-	// Devices are the devices concerned, and Claims the claims that have them now.
+	// Devices are the affected devices, and Claims are the claims that have them now.
 	Devices []string `json:"devices"`
 	Claims  []string `json:"claims"`
-	// Taints is set if a device that it concerns gets no new claim because of it and others.
+	// Taints is set if an affected device gets no new claim because of failed checks, this one among them.
 	Taints bool `json:"taints,omitempty"`
 	// By names its sources: the plugin, by the devices' attributes, or a report.
 	By []string `json:"by"`
-	// Texts are the report's findings.
+	// Texts are the texts of the report's findings.
 	Texts []string `json:"texts,omitempty"`
 }
 
@@ -65,7 +65,7 @@ func (s *State) Audit(reports []*finding.Report, rules []rule.Rule) []NodeAudit 
 		}
 		return byNode[name]
 	}
-	// A node that publishes devices has a row, also if nothing of it fails or nobody has audited it.
+	// A node that publishes devices has a row even if none of its checks fails, or if it was never audited.
 	for _, name := range s.Nodes() {
 		node(name)
 	}
@@ -147,7 +147,7 @@ func (n *NodeAudit) reported(r *NodeReport, devices []*Device, known map[string]
 			continue
 		}
 		f := n.failed(found.ID, found.Severity, known, byReport)
-		// A check has a finding for each subject that fails, so that one entry collects several texts.
+		// A check has a finding for each object that fails, so one entry can have several texts.
 		f.Texts = append(f.Texts, found.Text)
 		for _, a := range found.Devices {
 			for _, d := range devices {
@@ -169,7 +169,7 @@ func (f *FailedCheck) Expected() string {
 	return r.Expected()
 }
 
-// untimely adds a failure for a node's report that does not describe the present: checks that pass in it may fail.
+// untimely adds a failure for a node's report that does not describe the present, because checks that pass in it may fail now.
 func (n *NodeAudit) untimely(text string) {
 	f := n.failed(auditedLately, rule.Medium, nil, byReport)
 	f.Title = "Ensure that each node with devices was audited within a day"
@@ -177,8 +177,8 @@ func (n *NodeAudit) untimely(text string) {
 	f.Texts = append(f.Texts, "node "+n.Node+" "+text)
 }
 
-// failed returns the entry of a check, and makes it if there is none. The severity in a report
-// is more precise than the rule's, and of several the worst counts.
+// failed returns the entry of a check, and creates it if it is missing. The severity in a report is more precise than the severity
+// of the rule. Of several severities, the worst is kept.
 func (n *NodeAudit) failed(id string, severity rule.Severity, known map[string]*rule.Rule, by string) *FailedCheck {
 	i := slices.IndexFunc(n.Failed, func(f FailedCheck) bool { return f.ID == id })
 	if i < 0 {

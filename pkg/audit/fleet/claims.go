@@ -17,17 +17,17 @@ type ClaimState string
 
 // Claim states, the worst first.
 const (
-	// Refused: the node did not prepare a device, or lost it to a quarantine.
+	// Refused: the node did not prepare a device, or quarantined it.
 	Refused ClaimState = "refused"
 	// Pending: no device is allocated, because none is free or no pod asks yet.
 	Pending ClaimState = "pending"
-	// Allocated: a device is chosen, and its node has not reported it as ready.
+	// Allocated: a device is allocated, and its node has not reported it as ready.
 	Allocated ClaimState = "allocated"
-	// Deleting: it is being deleted, and something still has it.
+	// Deleting: the claim is being deleted, and a finalizer still keeps it.
 	Deleting ClaimState = "deleting"
-	// Weakened: all is ready, and its DeviceClass waives isolation or reset.
+	// Weakened: all devices are ready, and the DeviceClass waives isolation or reset.
 	Weakened ClaimState = "weakened"
-	// Unjudged: all is ready, and the claim's status lacks what would say how well it is isolated and reset.
+	// Unjudged: all devices are ready, but the claim's status does not say whether they are isolated and reset.
 	Unjudged ClaimState = "unjudged"
 	Ready    ClaimState = "ready"
 )
@@ -43,14 +43,13 @@ type Claim struct {
 	Name      string     `json:"name"`
 	UID       string     `json:"uid"`
 	State     ClaimState `json:"standing"`
-	// Reason is the code if the node refused: "NotIsolated".
+	// Reason is the code for which the node refused the claim: "NotIsolated".
 	Reason string `json:"reason,omitempty"`
 	Node   string `json:"node,omitempty"`
-	// Pods are those that the claim is reserved for, or the one that it was made for.
+	// Pods are the pods for which the claim is reserved, or the pod for which it was created.
 	Pods []string `json:"pods"`
-	// VM is the RuntimeClass of the pod, in whose VM the devices are, and PodPhase the pod's phase; both are
-	// empty if no pod is seen. The sandbox's own id is not in the API: `kata-vfio-audit who --claim` on the node
-	// shows it.
+	// VM is the RuntimeClass of the pod in whose VM the devices are, and PodPhase is the pod's phase. Both are empty if the pod was
+	// not listed. The sandbox's own id is not in the API: `kata-vfio-audit who --claim` on the node shows it.
 	VM       string        `json:"vm,omitempty"`
 	PodPhase string        `json:"podPhase,omitempty"`
 	Devices  []ClaimDevice `json:"devices"`
@@ -62,7 +61,7 @@ type ClaimDevice struct {
 	Pool       string      `json:"pool"`
 	Name       string      `json:"device"`
 	Conditions []Condition `json:"conditions"`
-	// MAC, Interface and IPs are the network that the guest finds.
+	// MAC, Interface and IPs are the network settings in the guest.
 	MAC       string   `json:"mac,omitempty"`
 	Interface string   `json:"interface,omitempty"`
 	IPs       []string `json:"ips,omitempty"`
@@ -114,7 +113,7 @@ func (s *State) rowClaim(c *cluster.Claim) Claim {
 	return row
 }
 
-// pod returns the first of the pods that was listed.
+// pod returns the first of the named pods that was listed.
 func (s *State) pod(namespace string, names []string) *corev1.Pod {
 	for _, name := range names {
 		if p := s.Cluster.Pod(namespace, name); p != nil {
@@ -143,10 +142,10 @@ func claimDevice(c *cluster.Claim, id cluster.ID) ClaimDevice {
 	return d
 }
 
-// summary is the state of a claim by the conditions of its devices.
+// summary returns the state of a claim by the conditions of its devices.
 func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState, reason string) {
 	for i := range devices {
-		// One refused device makes the claim refused: the kubelet starts no container of the pod then.
+		// One refused device makes the whole claim refused, because the kubelet then starts no container of the pod.
 		if ready := devices[i].condition(ready); ready != nil && ready.Status == metav1.ConditionFalse {
 			return Refused, ready.Reason
 		}
@@ -161,7 +160,7 @@ func summary(c *resourceapi.ResourceClaim, devices []ClaimDevice) (s ClaimState,
 	s = Ready
 	for i := range devices {
 		d := &devices[i]
-		// No condition is there before the node's kubelet has called the plugin.
+		// There are no conditions until the node's kubelet has called the plugin.
 		if !d.is(ready) {
 			return Allocated, ""
 		}
@@ -192,13 +191,13 @@ func (d *ClaimDevice) condition(kind string) *Condition {
 	return nil
 }
 
-// isJudged reports whether the device's status says whether it is isolated and reset. A status that lacks them waives nothing: the
-// plugin may not have written them yet.
+// isJudged reports whether the device's status has the conditions for isolation and reset. A status without them does not mean that
+// they are waived: the plugin may not have written them yet.
 func (d *ClaimDevice) isJudged() bool {
 	return d.condition(isolated) != nil && d.condition(reset) != nil
 }
 
-// waives reports whether the status says of a kind that it is not so.
+// waives reports whether the status has a condition of the kind that is not true.
 func (d *ClaimDevice) waives(kind string) bool { return d.condition(kind) != nil && !d.is(kind) }
 
 func (d *ClaimDevice) is(kind string) bool {

@@ -16,20 +16,20 @@ const (
 	Should Level = "SHOULD"
 )
 
-// Result is the result for a requirement.
+// Result says whether the cluster meets a requirement.
 type Result string
 
 // Results.
 const (
-	// Shown: the objects of the cluster show it.
+	// Shown: the objects of the cluster show that it meets the requirement.
 	Shown Result = "shown"
-	// NotShown: they do not. Reason says why, and Fix what to do.
+	// NotShown: the objects of the cluster do not show that. Reason says why, and Fix what to do.
 	NotShown Result = "not shown"
-	// NotOurs: another part of the platform provides it. Provider names it.
+	// NotOurs: another part of the platform, which Provider names, has to meet the requirement.
 	NotOurs Result = "not ours"
 )
 
-// ConformanceReport is the evidence. Its JSON form is stable: names are added, never changed.
+// ConformanceReport is a cluster's evidence for a profile. Its JSON form is stable: names are added, never changed.
 type ConformanceReport struct {
 	Profile Profile `json:"profile"`
 	// Kubernetes is the API server's version, "v1.37.2".
@@ -39,7 +39,7 @@ type ConformanceReport struct {
 
 // Requirement is one requirement of the profile, and the cluster's evidence for it.
 type Requirement struct {
-	// ID and Level are the profile's.
+	// ID and Level are those of the profile.
 	ID    string `json:"id"`
 	Level Level  `json:"level"`
 	// Until is the last profile that has the requirement, if newer ones do not: "v1.35".
@@ -47,7 +47,7 @@ type Requirement struct {
 	Result Result `json:"result"`
 	// Checked is the condition for the requirement to be shown.
 	Checked string `json:"checked"`
-	// Reason says why it is not shown, and Fix what to do.
+	// Reason says why the requirement is not shown, and Fix what to do.
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 	// Provider is the part of the platform that provides it, if that is not kata-vfio.
@@ -65,14 +65,14 @@ type Command struct {
 	Expected string `json:"expected"`
 }
 
-// requirement is a rule of the profile and how a cluster is judged by it.
+// requirement is a rule of the profile, and the function that judges a cluster by it.
 type requirement struct {
 	entry Requirement
 	// since is the first profile that has the requirement, if older ones do not: "v1.37".
 	since string
 	// needs are the kinds of objects without which the answer is unknown.
 	needs []string
-	// judge returns the observation. It is nil for a requirement that is not ours.
+	// judge returns the observation. It is nil for a requirement that another part of the platform has to meet.
 	judge func(*ConformanceState) observation
 }
 
@@ -91,8 +91,8 @@ func requirements() []requirement {
 type check = finding.Check[*ConformanceState, []finding.Finding]
 
 // JudgeConformance judges the cluster by each requirement of a profile of Kubernetes AI conformance, and by those of older
-// profiles. It certifies nothing: a platform submits the evidence together with that of its other parts. It is pure: the
-// caller lists the objects and prints the result. Texts of the cluster are unchanged, and may come from anyone.
+// profiles. It certifies nothing: a platform submits this evidence together with the evidence of its other parts. It does no I/O:
+// the caller lists the objects and prints the result. Texts of the cluster are unchanged, and may come from anyone.
 func JudgeConformance(s *ConformanceState, p Profile) *ConformanceReport {
 	asked := slices.DeleteFunc(requirements(), func(r requirement) bool { return !p.has(r.since) })
 	var checks []check
@@ -109,7 +109,7 @@ func JudgeConformance(s *ConformanceState, p Profile) *ConformanceReport {
 	return r
 }
 
-// check makes one finding of the judge's observation.
+// check returns a check that turns the observation of judge into one finding.
 func (r *requirement) check() check {
 	return check{ID: r.entry.ID, Needs: r.needs, Judge: func(s *ConformanceState) []finding.Finding {
 		o := r.judge(s)
@@ -124,7 +124,7 @@ func (r *requirement) check() check {
 	}}
 }
 
-// answered returns the requirement with its result. Without a finding it is another part's.
+// answered returns the requirement with its result. Without a finding, the result is NotOurs.
 func (r *requirement) answered(found []finding.Finding) Requirement {
 	out := r.entry
 	out.Evidence, out.Result = []string{}, NotOurs

@@ -38,14 +38,14 @@ type ConformanceState struct {
 	Autoscalers []autoscalingv2.HorizontalPodAutoscaler
 	// Audit is the report of `kata-vfio-audit cluster`; nil if it was not given.
 	Audit *finding.Report
-	// Missing says of a kind why it could not be listed, in addition to Fleet.Missing.
+	// Missing has the reason for each kind that could not be listed, in addition to Fleet.Missing.
 	Missing map[string]string
 }
 
 // API is a resource that the API server serves: "kueue.x-k8s.io", "workloads".
 type API struct{ Group, Resource string }
 
-// Lacks says which of the kinds could not be listed; empty if all could.
+// Lacks says which of the kinds could not be listed; empty if all were listed.
 func (s *ConformanceState) Lacks(kinds []string) string {
 	for _, kind := range kinds {
 		if why := cmp.Or(s.Missing[kind], s.Fleet.Missing[Kind(kind)]); why != "" {
@@ -58,7 +58,7 @@ func (s *ConformanceState) Lacks(kinds []string) string {
 // Expose does nothing: a requirement is about the platform, not about tenants.
 func (*ConformanceState) Expose(*finding.Finding) {}
 
-// serves returns those of the APIs that the API server serves, as "podgroups.scheduling.k8s.io".
+// serves returns the wanted APIs that the API server serves, in the form "podgroups.scheduling.k8s.io".
 func (s *ConformanceState) serves(wanted ...API) []string {
 	var served []string
 	for _, api := range wanted {
@@ -140,7 +140,7 @@ func (s *ConformanceState) users(of func(*cluster.Claim) bool) []*corev1.Pod {
 // every is the kind of all devices.
 func every(*Device) bool { return true }
 
-// most is the number of names in a text.
+// most is the largest number of names in a text.
 const most = 5
 
 // list lists names in few words: "a, b and 7 more".

@@ -46,22 +46,22 @@ type Device struct {
 	cluster.Attributes
 
 	Use Use `json:"use"`
-	// Claim is the one that has the device, and Pods the pods that it is reserved for.
+	// Claim is the claim that has the device, and Pods are the pods for which it is reserved.
 	Claim string   `json:"claim,omitempty"`
 	Pods  []string `json:"pods,omitempty"`
 	// By are the claimed devices because of which a device is withheld.
 	By []string `json:"withheldBy,omitempty"`
-	// Taints are those that keep claims away. Ours are shown without the domain: "audit=IOM-003".
+	// Taints are the taints that keep claims away. Taints of kata-vfio are shown without the domain: "audit=IOM-003".
 	Taints []string `json:"taints"`
 	// Isolated is the node's verdict, nil if there is none. NotIsolated is the code of the worst
 	// reason, if it is severe.
 	Isolated    *bool  `json:"isolated,omitempty"`
 	NotIsolated string `json:"notIsolated,omitempty"`
-	// KeptFor is the ID of the tenant that alone can get the device, if it is in an exclusive domain of that tenant; "several" if
-	// the domain has several tenants, so that none can get it.
+	// KeptFor is the ID of the only tenant that can get the device, if the device is in an exclusive domain of that tenant. It is
+	// "several" if the domain has several tenants, so that no tenant can get the device.
 	KeptFor string `json:"keptFor,omitempty"`
-	// QuarantinedFor is the code of why the device is quarantined, and QuarantinedAt when its node said so; both are left out of a device
-	// that is not, and the code of one by a node with an older version.
+	// QuarantinedFor is the code of the reason for the device's quarantine, and QuarantinedAt is when the node published it. Both are
+	// missing if the device is not quarantined. A node with an older version does not publish the code.
 	QuarantinedFor string     `json:"quarantinedFor,omitempty"`
 	QuarantinedAt  *time.Time `json:"quarantinedAt,omitempty"`
 	// Health lists the published faults of the device: "dead", "link-lost".
@@ -83,7 +83,7 @@ func (s *State) Devices() []Device {
 
 func (s *State) rowDevices() {
 	_, unseen := s.Missing[Claims]
-	// With the claims of one namespace, a device of another namespace's claim would look free.
+	// If the claims of only one namespace were listed, a device of a claim in another namespace would look free.
 	unseen = unseen || s.Namespace != ""
 	s.devices = []Device{}
 	for _, p := range s.Cluster.Pools() {
@@ -92,8 +92,8 @@ func (s *State) rowDevices() {
 			row := published(s.tainted(d))
 			row.By = withheld[d]
 			row.resolve(s.Cluster.Holder(d.ID), unseen)
-			// The row keeps the device as its slice has it: tainted returned a copy, and the index below needs the pointer of the model.
-			row.published = d // by which rows are found
+			// The row has the pointer of the model, because the index below needs it. tainted returned a copy.
+			row.published = d // rows are found by this pointer
 			s.devices = append(s.devices, row)
 		}
 	}
@@ -104,7 +104,7 @@ func (s *State) rowDevices() {
 	}
 }
 
-// tainted returns the device with the taints of rules.
+// tainted returns the device with the taints of DeviceTaintRules.
 func (s *State) tainted(d *cluster.Device) *cluster.Device {
 	own := *d
 	own.Taints = slices.Clone(d.Taints)
@@ -127,7 +127,7 @@ func (s *State) rulesOn(d *cluster.Device) []*resourceapi.DeviceTaintRule {
 	return rules
 }
 
-// matches reports whether a field of a rule's selector, which selects all if it is not set, selects a name.
+// matches reports whether a field of a rule's selector selects a name. A field that is not set selects all names.
 func matches(field *string, name string) bool { return field == nil || *field == name }
 
 // row returns the device's row; nil if no current slice has it.
@@ -184,7 +184,7 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 		d.Use = Kept
 	case len(d.By) > 0:
 		d.Use = Withheld
-		// Claims that were not listed put only a free device in doubt: the taints and the other claims say the rest.
+		// If claims were not listed, only a device that looks free is in doubt. The taints and the other claims decide about all others.
 	case unseen:
 		d.Use = Unseen
 	default:
@@ -267,7 +267,7 @@ func (d *Device) taintKeys() []string {
 	return keys
 }
 
-// tenantWord is the taint of an exclusive domain without our domain's name.
+// tenantWord is the key of the taint of exclusive domains, without the prefix of kata-vfio.
 const tenantWord = "tenant"
 
 // isOfStage reports whether a taint is the sanitizing stage's.

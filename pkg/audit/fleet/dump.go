@@ -31,17 +31,17 @@ type Lister interface {
 type DumpKind struct {
 	// Name is the kind's name in the API.
 	Name string
-	// Namespace is the only one that is listed; empty for all.
+	// Namespace is the only namespace that is listed; empty for all.
 	Namespace string
 	// Keeps says which of the objects, and which of their fields, are in the bundle.
 	Keeps string
-	// ownToo says that the plugin's namespace is listed if all may not be.
+	// ownToo is set if the plugin's namespace is listed in case the user may not list all namespaces.
 	ownToo bool
 	page   runtime.Object
 }
 
-// DumpKinds are the kinds of objects of a support bundle, with the plugin's namespace. They include no Secrets. DeviceClasses and claims are before
-// what is kept because of them.
+// DumpKinds returns the kinds of objects of a support bundle. namespace is the plugin's. Secrets are not among them. DeviceClasses
+// and claims come first, because they decide which objects of the later kinds are kept.
 func DumpKinds(namespace string) []DumpKind {
 	return []DumpKind{
 		{Name: "deviceclasses", Keeps: "all", page: &resourceapi.DeviceClassList{}},
@@ -61,9 +61,9 @@ func DumpKinds(namespace string) []DumpKind {
 
 // Dump adds the objects of a cluster to a support bundle.
 type Dump struct {
-	// Namespace is the plugin's, and Flag the caller's flag that sets it, for the note that the plugin is not there.
+	// Namespace is the plugin's namespace. Flag is the caller's flag that sets it, which the note names if there is no plugin.
 	Namespace, Flag string
-	// Mask hides the names of tenants. If it is nil, they stay.
+	// Mask hides the names of tenants. If it is nil, the names stay.
 	Mask *output.Mask
 	// Say, which may be nil, shows a line of progress.
 	Say func(format string, args ...any)
@@ -75,7 +75,8 @@ type Dump struct {
 	images, peers []string
 }
 
-// Add lists each kind. What can't be listed is noted with the reason, and the others are added. It returns the number of kinds that were listed.
+// Add lists each kind. A kind that can't be listed is noted with the reason, and the other kinds are added. It returns the number
+// of kinds that were listed.
 func (d *Dump) Add(ctx context.Context, client Lister, b *output.Bundle) (listed int, err error) {
 	d.known, d.claims, d.pods = &cluster.Cluster{}, map[string]bool{}, map[string]bool{}
 	for _, kind := range DumpKinds(d.Namespace) {
@@ -107,7 +108,8 @@ func isPlugins(o runtime.Object) bool {
 	return ok && d.Spec.Template.Labels[componentLabel] == pluginPart
 }
 
-// list lists the objects of a kind that are kept; of the plugin's namespace, if that is all that the user may list.
+// list lists the objects of a kind that are kept. If the user may not list all namespaces and ownToo is set, it lists the plugin's
+// namespace only.
 func (d *Dump) list(ctx context.Context, client Lister, kind *DumpKind, b *output.Bundle) ([]runtime.Object, error) {
 	objects, err := d.listIn(ctx, client, kind, kind.Namespace)
 	if err != nil && kind.ownToo && apierrors.IsForbidden(err) {

@@ -16,8 +16,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// keep returns an object with the fields that a bundle has, and hides the tenants that it names; nil if it is not in the bundle.
-// A DeviceClass becomes known: it says which waiting claims are for kata-vfio.
+// keep returns an object with the fields that a bundle has, and hides the tenants that it names; nil if it is not in the bundle. It
+// remembers DeviceClasses, because they show which waiting claims are for kata-vfio.
 func (d *Dump) keep(o runtime.Object) runtime.Object {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
@@ -66,7 +66,7 @@ func (d *Dump) hideGrants(c *resourceapi.DeviceClass) {
 	}
 }
 
-// keepConfigMap leaves the IDs of tenants out of a masked bundle: their keys are names.
+// keepConfigMap removes the IDs of tenants from a masked bundle, because their keys are names of namespaces.
 func (d *Dump) keepConfigMap(c *corev1.ConfigMap) {
 	if d.Mask != nil && c.Name == v1alpha1.TenantsConfigMap {
 		c.Data, c.BinaryData = nil, nil
@@ -95,7 +95,8 @@ func (d *Dump) keepClaim(c *resourceapi.ResourceClaim) {
 	c.Labels, c.Annotations, c.GenerateName = nil, nil, ""
 }
 
-// keepPod returns a pod of kata-vfio without values of variables, and of a pod with a claim what its state depends on.
+// keepPod returns a pod of kata-vfio without the values of environment variables, and only those fields of a pod with a claim on
+// which its state depends.
 func (d *Dump) keepPod(p *corev1.Pod) runtime.Object {
 	if p.Namespace == d.Namespace {
 		hideEnvironment(&p.Spec)
@@ -165,7 +166,7 @@ func (d *Dump) maskPod(p *corev1.Pod) {
 	}
 }
 
-// maskStatus hides a container's image, and what the container itself said.
+// maskStatus hides a container's image, and the texts that the container itself wrote.
 func (d *Dump) maskStatus(s *corev1.ContainerStatus) {
 	d.images = append(d.images, s.Image, s.ImageID)
 	s.Image, s.ImageID, s.VolumeMounts = leftOut, "", nil
@@ -193,7 +194,7 @@ func (d *Dump) unnamed(text string) string {
 	return text
 }
 
-// keepEvent returns an event about what the bundle has.
+// keepEvent returns an event about an object of the bundle; nil for others.
 func (d *Dump) keepEvent(e *corev1.Event) runtime.Object {
 	about := e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
 	switch {
@@ -208,7 +209,7 @@ func (d *Dump) keepEvent(e *corev1.Event) runtime.Object {
 	return e
 }
 
-// keepNode returns what a node says of its devices and its state; under a mask, without its addresses.
+// keepNode returns the fields of a node that show its devices and its state. With a mask, it removes the node's addresses.
 func (d *Dump) keepNode(n *corev1.Node) runtime.Object {
 	kept := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp, Labels: n.Labels},

@@ -16,9 +16,9 @@ import (
 type Explanation struct {
 	// Subject is "claim team-a/train", "pod team-a/train-0", "device n1/gpu-0000-3b-00-0".
 	Subject string `json:"subject"`
-	// Now is its state in one sentence.
+	// Now is the subject's state in one sentence.
 	Now string `json:"now"`
-	// Moments are in order of time, those that have none last.
+	// Moments are in order of time. Moments without a time come last.
 	Moments []Moment `json:"moments"`
 	// Todo lists the fixes of present troubles in the order of Moments, each once.
 	Todo []string `json:"todo"`
@@ -28,18 +28,18 @@ type Explanation struct {
 type Moment struct {
 	// At is zero if the time is not recorded.
 	At time.Time `json:"at,omitzero"`
-	// Of is its object, as [Explanation.Subject].
+	// Of is the object of the moment, in the form of [Explanation.Subject].
 	Of string `json:"of"`
 	// What is "created", "allocated", "has", "condition Ready", "event Quarantined",
 	// "taint audit=IOM-003".
 	What string `json:"what"`
 	Text string `json:"text,omitempty"`
-	// Trouble is set if it needs attention, and Fix says what to do.
+	// Trouble is set if the moment needs attention. Fix says what to do.
 	Trouble bool   `json:"trouble,omitempty"`
 	Fix     string `json:"fix,omitempty"`
-	// Who can do it; empty if anybody can.
+	// Who are the people that can apply Fix; empty if anybody can.
 	Who []rule.Role `json:"who,omitempty"`
-	// Past is set for events that a later state has overtaken.
+	// Past is set for a trouble that is over because of a later state.
 	Past bool `json:"past,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type Texts struct {
 	Codes []rule.Text
 }
 
-// explaining is an explanation that grows.
+// explaining builds an explanation.
 type explaining struct {
 	state   *State
 	known   map[string]*rule.Rule
@@ -84,8 +84,7 @@ func (s *State) ExplainClaim(namespace, name string, texts Texts) (*Explanation,
 	return e.finish("claim "+c.Name(), claimNow(s, c)), nil
 }
 
-// ExplainPod explains a pod and its claims. State without pods is allowed; the error is a [NotFoundError] only if
-// pods were listed.
+// ExplainPod explains a pod and its claims. It also works if pods were not listed. The error is a [NotFoundError] only if pods were listed.
 func (s *State) ExplainPod(namespace, name string, texts Texts) (*Explanation, error) {
 	listed := s.Cluster.Pod(namespace, name)
 	if listed == nil {
@@ -107,7 +106,7 @@ func (s *State) ExplainPod(namespace, name string, texts Texts) (*Explanation, e
 			now = append(now, "its claim "+name+" is not there")
 		}
 	}
-	// A claim of a template has a name once the control plane has made it, so the status may name fewer claims than the spec has.
+	// A claim from a template has a name only after the control plane has created it, so the pod's status may name fewer claims than its spec.
 	switch {
 	case len(names) == 0 && len(p.Spec.ResourceClaims) == 0:
 		now = append(now, "it has no claim")
@@ -202,7 +201,7 @@ func (e *explaining) vm(r *NodeReport, s *finding.KataSandbox) {
 		of = "pod " + s.Namespace + "/" + s.Pod
 	}
 	m := Moment{At: r.At.UTC(), Of: of, What: "VM on node " + r.Node, Text: vmText(s)}
-	// The Rust runtime records no PID, so that 0 does not say that the process has ended.
+	// The Rust runtime records no PID, so a PID of 0 does not mean that the process has ended.
 	if s.PID != 0 && !s.Running {
 		m.Trouble, m.Fix = true, "see the sandbox on its node: `kata-vfio-audit sandboxes`; delete the pod, so that Kata cleans up after it"
 	}

@@ -44,7 +44,7 @@ func (e *explaining) claimOnly(listed *cluster.Claim) {
 	e.events(of, "ResourceClaim", c.Namespace, c.Name, string(c.UID))
 }
 
-// patience is the time that a node may take to answer for a claim.
+// patience is how long a node may take to report the devices of a claim before this counts as a trouble.
 const patience = time.Minute
 
 // allocation adds the allocation of a claim, and a moment for a node that does not report the devices.
@@ -71,7 +71,8 @@ func (e *explaining) allocation(of string, given *resourceapi.AllocationResult, 
 	}
 }
 
-// onOffer counts the unclaimed devices of each kind, free or kept away; empty if no devices are seen.
+// onOffer counts the unclaimed devices of each kind, both free ones and those that are kept from claims. It is empty if no devices
+// are known.
 func (e *explaining) onOffer() string {
 	var free, tainted, kept []string
 	for _, of := range gather(e.state.Devices(), func(d *Device) string { return d.Kind }) {
@@ -103,7 +104,7 @@ func (e *explaining) onOffer() string {
 	return text
 }
 
-// drained returns what is drained by rules, as the command lines of the drains had it, in order.
+// drained returns the targets of the drains by DeviceTaintRules, as the command lines named them, sorted.
 func (s *State) drained() []string {
 	var targets []string
 	for i := range s.TaintRules {
@@ -138,8 +139,8 @@ func (e *explaining) condition(of, device string, c *Condition) {
 	e.add(m)
 }
 
-// isBad reports whether a condition says that something is wrong. Those for which the scheduler takes an allocation back are good if they
-// are not true.
+// isBad reports whether a condition shows a trouble. Usually a condition is bad if it is not true. The conditions for which the
+// scheduler removes an allocation are bad if they are true.
 func isBad(c *Condition) bool {
 	if c.Type == v1alpha1.ConditionTwinInUse || c.Type == v1alpha1.ConditionDomainTaken {
 		return c.Status == metav1.ConditionTrue
@@ -160,13 +161,13 @@ func (e *explaining) pod(namespace, name string) {
 	e.events(of, "Pod", namespace, name, uid)
 }
 
-// events adds the recorded events of an object. An event that another object has alike is added once. An event
-// of a former object with the same name does not count.
+// events adds the recorded events of an object. An event that another object has in the same words is added once. Events of a
+// former object with the same name are left out.
 func (e *explaining) events(of, kind, namespace, name, uid string) {
 	for i := range e.state.Events {
 		ev := &e.state.Events[i]
 		about := &ev.InvolvedObject
-		// Some writers leave the UID out. Then the name alone decides.
+		// Some writers of events omit the UID. For such events, only the name decides.
 		if about.Kind != kind || about.Namespace != namespace || about.Name != name || uid != "" && about.UID != "" && string(about.UID) != uid {
 			continue
 		}
@@ -246,8 +247,8 @@ func (e *explaining) finish(subject, now string) *Explanation {
 	return x
 }
 
-// todo is what to do about a present trouble; empty if there is none. A tenant reads who can do it if no tenant can. A trouble without a fix has one
-// all the same: whoever reads "nothing to do" believes it.
+// todo returns what to do about a present trouble; empty for other moments. For a tenant, it names the cluster's admin if a tenant
+// can't do it. It is never empty for a trouble without a fix, because a reader would believe that there is nothing to do.
 func (m *Moment) todo(forTenant bool) string {
 	switch {
 	case !m.Trouble || m.Past:
@@ -260,8 +261,8 @@ func (m *Moment) todo(forTenant bool) string {
 	return m.Fix
 }
 
-// markPast marks the events of troubles before their claim was prepared: they are over. Those of a pod are over
-// when all its claims in the explanation are prepared.
+// markPast marks the events of troubles that happened before their claim was prepared, because these troubles are over. The
+// troubles of a pod are over once all its claims in the explanation are prepared.
 func (e *explaining) markPast() {
 	well := e.prepared()
 	all := latestTime(well)
@@ -282,7 +283,7 @@ func (e *explaining) prepared() map[string]time.Time {
 		if !strings.HasPrefix(m.Of, "claim ") {
 			continue
 		}
-		// A claim that was never prepared counts too: its time is zero, and then no trouble of its pod is past.
+		// A claim that was never prepared has a zero time here, so that no trouble of its pod counts as past.
 		at := well[m.Of]
 		if (m.What == "condition Ready" || m.What == "event Prepared") && m.At.After(at) {
 			at = m.At

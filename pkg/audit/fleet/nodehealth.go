@@ -17,10 +17,10 @@ const (
 	nriStale        = "stale"
 )
 
-// nodeHasDrifted is the fix of drift.
+// nodeHasDrifted is the fix for drift: a section of the runbook.
 const nodeHasDrifted = `"Node has drifted" in the runbook`
 
-// runbookEntry returns the runbook's entry for an alert. Alerts of a later plugin have the runbook's first table.
+// runbookEntry returns the runbook's entry for an alert. For alerts of a newer plugin, it returns the runbook's first table.
 func runbookEntry(alert string) string {
 	entry, ok := map[string]string{
 		"KataVFIOClaimStuck": "Claim is stuck", "KataVFIOKernelStuck": "Claim is stuck", "KataVFIODiskScarce": "Disk is nearly full",
@@ -32,7 +32,8 @@ func runbookEntry(alert string) string {
 	return fmt.Sprintf("%q in the runbook", entry)
 }
 
-// health adds what the node's plugin says of the node. What is stale is named, and says nothing of the node as it is now.
+// health adds the node health that the plugin reported. A stale report is marked as stale, and is not used for the present state of
+// the node.
 func (st *Status) health(s *State, n *NodeStatus) {
 	h := s.Cluster.Health(n.Node)
 	if h == nil {
@@ -65,7 +66,7 @@ func (st *Status) health(s *State, n *NodeStatus) {
 	}
 }
 
-// isOutdated reports whether a health is too old. One without a time that can be read is.
+// isOutdated reports whether a node health is too old. A health without a valid time is, too.
 func (s *State) isOutdated(h *cluster.NodeHealth) bool {
 	at, err := time.Parse(time.RFC3339, h.Updated)
 	return err != nil || s.Now.Sub(at) > cluster.HealthOutdated*time.Second

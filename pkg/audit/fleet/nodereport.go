@@ -28,9 +28,9 @@ const maxFiles = 1 << 16
 // maxName is the length of the longest node name.
 const maxName = 253
 
-// ReadReports reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-". A
-// node may have several. It keeps only the findings that need attention. Reports without a node's name are of the node
-// nodeName, if one is given. If the input is not a report, the error is a [command.UsageError].
+// ReadReports reads the reports in files, in the .json and .ndjson files of directories, and on standard input for "-". A node may
+// have several. It keeps only the findings that need attention. Reports without a node's name get the name nodeName, if it is not
+// empty. If the input is not a report, the error is a [command.UsageError].
 func ReadReports(stdin io.Reader, names []string, nodeName string) ([]*finding.Report, error) {
 	if strings.ContainsAny(nodeName, "/\x00") || len(nodeName) > maxName {
 		return nil, command.Usagef("--node-name %.300q is not a valid node name", nodeName)
@@ -57,7 +57,7 @@ func ReadReports(stdin io.Reader, names []string, nodeName string) ([]*finding.R
 }
 
 func reportFiles(name string) ([]string, error) {
-	// A name that does not exist is read as a directory, whose error names it.
+	// A name that does not exist is read as a directory, because the error then has the name.
 	if info, err := os.Stat(name); name == "-" || err == nil && !info.IsDir() {
 		return []string{name}, nil
 	}
@@ -81,7 +81,7 @@ func reportFiles(name string) ([]string, error) {
 // programs and prefixes of kubectl, it reads the lines that are reports.
 func decodeReports(data []byte, nodeName string) ([]*finding.Report, error) {
 	whole, err := decodeStream(data, nodeName)
-	// A report without a name is a report: reading it as a log would hide what to do about it.
+	// A report without a node's name is still a report. If it were read as a log, the error would not say what to do.
 	if err == nil || errors.Is(err, errNoName) {
 		return whole, err
 	}
@@ -114,8 +114,8 @@ func decodeStream(data []byte, nodeName string) ([]*finding.Report, error) {
 	}
 }
 
-// wantNode refuses a report that is not a node's. It keeps the parts of a good one that a roll-up needs: the findings that
-// need attention, and the counts.
+// wantNode returns an error for a report that is not about a node. From other reports, it removes what a roll-up does not need:
+// only the findings that need attention, and the counts, are kept.
 func wantNode(r *finding.Report) error {
 	if err := KnownReport(r); err != nil {
 		return err
@@ -129,22 +129,23 @@ func wantNode(r *finding.Report) error {
 	if _, err := time.Parse(time.RFC3339, r.Subject.Time); err != nil {
 		return fmt.Errorf("its time is invalid: %w", err)
 	}
-	// The summary counts passes too, so it is made before they are dropped below.
+	// The summary counts passes too, so it is computed before passes are removed below.
 	if r.Summary.Verdict == "" {
 		r.Finish()
 	}
 	r.Findings = slices.DeleteFunc(r.Findings, func(f finding.Finding) bool {
 		return f.State == finding.Pass || f.State == finding.NotApplicable
 	})
-	// DeleteFunc keeps the array, which would hold a large cluster's passes in memory.
+	// DeleteFunc does not shrink the array, which would keep the passes of a large cluster in memory.
 	r.Findings = slices.Clip(slices.Clone(r.Findings))
 	return nil
 }
 
-// errNoName refuses the report of a machine that did not know its name.
+// errNoName is the error for a report of a machine that did not know its node name.
 var errNoName = errors.New("it has no node name; set --node-name to the node's name in the cluster")
 
-// KnownReport refuses a report with words that this version does not know, because it could not order them.
+// KnownReport returns an error for a report without findings, or with a state or severity that this version does not know, because
+// it could not order them.
 func KnownReport(r *finding.Report) error {
 	if len(r.Findings) == 0 {
 		return errors.New("it has no findings")
@@ -195,8 +196,8 @@ func LatestReports(reports []*finding.Report, isNode func(string) bool) []NodeRe
 	return slices.SortedFunc(maps.Values(byNode), func(a, b NodeReport) int { return strings.Compare(a.Node, b.Node) })
 }
 
-// FindNode returns the node's name in the cluster for a report. A node's hostname may differ from it; its ledger has the
-// name then.
+// FindNode returns the node's name in the cluster for a report. The node's hostname may differ from that name. In this case, the
+// name is taken from the node's ledger.
 func FindNode(r *finding.Report, isNode func(string) bool) string {
 	if c, ok := Checkpoint(r); ok && !isNode(r.Subject.Name) {
 		if name := strings.TrimPrefix(c.Origin, ledger.OriginPrefix); isNode(name) {

@@ -46,14 +46,14 @@ func decodeLines(data []byte, nodeName string) (reports []*finding.Report, err e
 	return reports, err
 }
 
-// RefusedReport is a report that does not count, and why, as words after its node's name.
+// RefusedReport is a report that does not count, and the reason, as words that follow the node's name.
 type RefusedReport struct {
 	Report *finding.Report
 	Why    string
 }
 
-// CredibleReports separates the reports that can't be true, without reading the cluster: those of pods that wrote reports
-// of several nodes, of which at most one is the pod's own, and those from the future, which would stay the latest.
+// CredibleReports refuses the reports that can't be true, without asking the cluster: reports of a pod that wrote reports of
+// several nodes, because a pod runs on one node, and reports from the future, which would stay the latest.
 func CredibleReports(reports []*finding.Report, now time.Time) (credible []*finding.Report, refused []RefusedReport) {
 	nodes := map[string]map[string]bool{}
 	for _, r := range reports {

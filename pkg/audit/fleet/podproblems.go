@@ -11,7 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
-// containers adds what keeps the containers of a pod from running, and how those that failed have ended.
+// containers adds the reasons why containers of a pod do not run, and how failed containers ended.
 func (e *explaining) containers(of string, p *corev1.Pod) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && !isStarting(w.Reason) {
@@ -26,7 +26,7 @@ func (e *explaining) containers(of string, p *corev1.Pod) {
 	}
 }
 
-// isStarting reports whether a container waits for what comes before it in each pod.
+// isStarting reports whether the reason is normal: each container waits for it while its pod starts.
 func isStarting(reason string) bool {
 	return reason == "" || reason == "ContainerCreating" || reason == "PodInitializing"
 }
@@ -47,7 +47,7 @@ func (e *explaining) ended(of, container string, t *corev1.ContainerStateTermina
 	e.add(m)
 }
 
-// unusedClaims adds the claims that the pod has and no container names: Kubernetes prepares them, and gives them to none.
+// unusedClaims adds the claims of the pod that no container names. Kubernetes prepares them, but gives their devices to no container.
 func (e *explaining) unusedClaims(of string, p *corev1.Pod) {
 	for _, ref := range p.Spec.ResourceClaims {
 		if cluster.NamesClaim(&p.Spec, ref.Name) {
@@ -60,7 +60,7 @@ func (e *explaining) unusedClaims(of string, p *corev1.Pod) {
 	}
 }
 
-// scheduled adds why no node is found for a pod.
+// scheduled adds the reason why the scheduler finds no node for a pod.
 func (e *explaining) scheduled(of string, p *corev1.Pod) {
 	for _, c := range p.Status.Conditions {
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
@@ -82,7 +82,7 @@ func unscheduled(reason string) string {
 	return "FailedScheduling"
 }
 
-// lacking returns the resource that no node has enough of: "memory", "cpu"; empty if it is something else.
+// lacking returns the resource of which no node has enough: "memory", "cpu". It is empty if the message has another reason.
 func lacking(message string) string {
 	_, after, found := strings.Cut(message, "Insufficient ")
 	if !found {
@@ -91,7 +91,7 @@ func lacking(message string) string {
 	return strings.TrimRight(strings.Fields(after + " .")[0], ".,")
 }
 
-// requestFix says what a pod requests that no node has: its VM's overhead is part of it.
+// requestFix returns the fix for a pod that requests more of a resource than any node has. The overhead of its VM is part of the request.
 func requestFix(resource string, p *corev1.Pod) string {
 	text := "lower the containers' requests of " + resource
 	if over, ok := p.Spec.Overhead[corev1.ResourceName(resource)]; ok {

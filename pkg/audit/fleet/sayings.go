@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// saying is a text of Kubernetes, the container runtime or Kata that has no code, and what to do about it.
+// saying is a part of a message of Kubernetes, the container runtime or Kata that has no code, and the fix.
 type saying struct{ part, fix string }
 
-// noAgent is of a VM that did not answer, in the words of each of Kata's runtimes.
+// noAgent is the fix for a VM that did not answer, which each of Kata's runtimes reports in its own words.
 const noAgent = "the VM did not answer in Kata's time, which is 45 s (Go runtime) or 10 s (Rust) with Kata's NIC base and 1200 s with its GPU base: QEMU ended, mostly out of memory, or " +
 	"the guest boots too slowly. Check the RuntimeClass's overhead (memory and one CPU); the node's log has QEMU's reason"
 
-// sayings are those of the runbook's tables. The first that a message contains counts.
+// sayings returns the messages in the runbook's tables. The first one that a message contains applies.
 func sayings() []saying {
 	return []saying{
 		{"failed to inject devices after CDI timeout", "the guest image has no CDI specification for the device. Ask the cluster's admin for a guest image with the vendor's driver (runtimeclass/README.md, GPUs by vendor)"},
@@ -38,7 +38,7 @@ func sayingIn(message string) string {
 	return ""
 }
 
-// missingClass returns the fix for a message that a DeviceClass does not exist: those that do, if they were listed.
+// missingClass returns the fix for a message that a DeviceClass does not exist. It names the existing classes, if they were listed.
 func (e *explaining) missingClass(message string) string {
 	_, after, found := strings.Cut(message, "device class ")
 	name, _, ends := strings.Cut(after, " does not exist")

@@ -28,9 +28,9 @@ const (
 	// Components are the pods of kata-vfio itself.
 	Components  Kind = "pods of kata-vfio"
 	Deployments Kind = "deployments"
-	// TaintRules are of Kubernetes 1.37 and newer.
+	// TaintRules exist in Kubernetes 1.37 and newer.
 	TaintRules Kind = "devicetaintrules"
-	// Namespaces and ClassViews are read by name, and no rows are made from them.
+	// Namespaces and ClassViews are read by name, and have no rows.
 	Namespaces Kind = "namespaces"
 	ClassViews Kind = "the view of DeviceClasses"
 )
@@ -45,14 +45,14 @@ type State struct {
 	Components  []corev1.Pod
 	DaemonSets  []appsv1.DaemonSet
 	Deployments []appsv1.Deployment
-	// TaintRules are DeviceTaintRules, whose taints the devices have for the scheduler; nil if they were not listed.
+	// TaintRules are the DeviceTaintRules, whose taints the scheduler adds to the devices' own; nil if they were not listed.
 	TaintRules []resourceapi.DeviceTaintRule
-	// Missing has the reason for each kind that could not be listed. Answers that depend on it are unknown then, never good.
+	// Missing has the reason for each kind that could not be listed. Answers that depend on such a kind are unknown, never good.
 	Missing map[Kind]string
-	// Namespace is the only one whose claims were listed; empty for all.
+	// Namespace is the only namespace whose claims were listed; empty if the claims of all namespaces were.
 	Namespace string
 	Now       time.Time
-	// Reports are nodes' own audits, several of a node included, for explanations; may be empty.
+	// Reports are the nodes' own audits, for explanations. A node may have several, or none.
 	Reports []*finding.Report
 
 	devices []Device
@@ -60,7 +60,7 @@ type State struct {
 	rows map[*cluster.Device]int
 }
 
-// Unfinished names the pools that are being written, so that devices may be missing.
+// Unfinished returns the names of the pools whose slices are being written, so that devices may be missing.
 func (s *State) Unfinished() []string {
 	var names []string
 	for _, p := range s.Cluster.Pools() {

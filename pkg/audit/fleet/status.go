@@ -16,7 +16,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// Labels of kata-vfio's own pods, and the values of the second.
+// Labels of kata-vfio's own pods, and the values of the second label.
 const (
 	nameLabel      = "app.kubernetes.io/name"
 	componentLabel = "app.kubernetes.io/component"
@@ -34,11 +34,11 @@ const ComponentSelector = nameLabel + "=kata-vfio"
 type Status struct {
 	Nodes []NodeStatus `json:"nodes"`
 	Parts []PartStatus `json:"parts"`
-	// Problems are what needs attention, those of whole parts first.
+	// Problems are the things that need attention. Those of DaemonSets and Deployments come first.
 	Problems []Problem `json:"problems"`
-	// Rolling names the parts whose rollout goes on.
+	// Rolling names the DaemonSets and Deployments whose rollout is in progress.
 	Rolling []string `json:"rolling"`
-	// Drains are those by DeviceTaintRules. Drains by the plugin on a node are taints of its devices.
+	// Drains are the drains by DeviceTaintRules. A drain by the plugin on a node shows as taints of the node's devices.
 	Drains []Drain `json:"drains"`
 }
 
@@ -55,15 +55,16 @@ type Drain struct {
 // NodeStatus is the state of one node.
 type NodeStatus struct {
 	Node string `json:"node"`
-	// Plugin is "ready", "not ready", "missing", or "unknown" if pods could not be listed. Bootstrap is the same; empty if there is none.
+	// Plugin is "ready", "not ready", "missing", or "unknown" if pods could not be listed. Bootstrap is the same for bootstrap's pod;
+	// empty if there is none.
 	Plugin    string `json:"plugin"`
 	Bootstrap string `json:"bootstrap,omitempty"`
-	// NRI is "connected" or "disconnected" as the plugin said at Reported, "stale" if that is too long ago or there is no plugin, and empty
-	// if it says nothing, as a plugin of an earlier version.
+	// NRI is "connected" or "disconnected", as the plugin reported it at the time Reported. It is "stale" if that is too long ago or
+	// there is no plugin, and empty if the plugin does not report it, like an earlier version.
 	NRI string `json:"nri,omitempty"`
-	// Reported is when the plugin wrote the following last, RFC 3339.
+	// Reported is when the plugin last wrote the fields from Outcome to Refuses, RFC 3339.
 	Reported string `json:"reported,omitempty"`
-	// Outcome is that of bootstrap's last verify, and Drift its first differences from the blueprint.
+	// Outcome is the outcome of bootstrap's last verify, and Drift has the first differences that it found from the blueprint.
 	Outcome string          `json:"outcome,omitempty"`
 	Drift   []cluster.Drift `json:"drift,omitempty"`
 	// Alerts are the causes of alerts, and Refuses is why the node refuses all new claims.
@@ -75,7 +76,7 @@ type NodeStatus struct {
 	Devices       int    `json:"devices"`
 	Free          int    `json:"free"`
 	Claimed       int    `json:"claimed"`
-	// Others counts the devices that are neither, by their use: "quarantined", "tainted", "withheld".
+	// Others counts the devices that are neither claimed nor free, by their use: "quarantined", "tainted", "withheld".
 	Others map[Use]int `json:"others"`
 
 	// fitSince is when bootstrap's pod became ready.
@@ -90,12 +91,12 @@ type PartStatus struct {
 	Updated int32  `json:"updated"`
 }
 
-// isRolling reports whether pods of an earlier version are there still.
+// isRolling reports whether some pods are not of the present version yet.
 func (p *PartStatus) isRolling() bool { return p.Updated < p.Desired }
 
 // Problem is something that needs attention, and what to do about it.
 type Problem struct {
-	// Code is what `kubectl kata-vfio explain` explains.
+	// Code is the code of the problem, which `kubectl kata-vfio explain` explains.
 	Code rule.Code `json:"code"`
 	// Subject is "node worker-1", "device worker-1/gpu-0000-3b-00-0", "claim team-a/train", "kata-vfio-plugin".
 	Subject string `json:"subject"`
@@ -135,7 +136,7 @@ func (st *Status) parts(s *State) {
 		d := &s.DaemonSets[i]
 		p := PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedPods(d)}
 		st.part(p)
-		if p.Ready < p.Desired && !p.isRolling() { // a pod that is on no node yet is in no line of the nodes
+		if p.Ready < p.Desired && !p.isRolling() { // the lines of the nodes do not show a pod that is on no node yet
 			st.add(rule.DaemonSetNotReady, d.Name, fmt.Sprintf("%d of %s %s no pod that is ready", p.Desired-p.Ready, output.Count(int(p.Desired), "node"), output.Plural(int(p.Desired-p.Ready), "has", "have")), fmt.Sprintf("`kubectl -n %s describe daemonset %s`", d.Namespace, d.Name))
 		}
 	}
@@ -153,7 +154,8 @@ func (st *Status) parts(s *State) {
 	}
 }
 
-// updatedPods returns how many pods of a DaemonSet have its present template. One whose update the controller has not seen yet has none.
+// updatedPods returns how many pods of a DaemonSet have its present template. It returns 0 if the controller has not seen the
+// update of the template yet.
 func updatedPods(d *appsv1.DaemonSet) int32 {
 	if d.Status.ObservedGeneration < d.Generation {
 		return 0
@@ -198,7 +200,7 @@ func (s *State) statusNodes() map[string]*NodeStatus {
 			n := at(p.Spec.NodeName)
 			state := readiness(p)
 			n.Bootstrap = better(n.Bootstrap, state)
-			if state == readyPod { // the time of a pod that is not ready says nothing of the node
+			if state == readyPod { // only the time of a ready pod says something about the node
 				n.fitSince = readySince(p)
 			}
 		}
@@ -230,7 +232,7 @@ func readiness(p *corev1.Pod) string {
 	return notReadyPod
 }
 
-// readySince returns when a pod that is ready became so.
+// readySince returns when a ready pod became ready.
 func readySince(p *corev1.Pod) time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
@@ -265,7 +267,7 @@ func (st *Status) node(s *State, n *NodeStatus) {
 	}
 }
 
-// whyNotReady returns what a container of a node's pod waits for, in parentheses; empty if it does not say.
+// whyNotReady returns the reason why a container of a node's pod waits, in parentheses; empty if the pod's status has none.
 func (s *State) whyNotReady(node, part string) string {
 	for i := range s.Components {
 		p := &s.Components[i]
@@ -284,7 +286,8 @@ func (s *State) whyNotReady(node, part string) string {
 	return ""
 }
 
-// device adds what takes a device out of use. One that waits for its stage, or is kept for its domain's tenant, is as it is to be.
+// device adds the problem that takes a device out of use. A device that waits for its sanitizing stage, or that is kept for the
+// tenant of its exclusive domain, is no problem.
 func (st *Status) device(d *Device) {
 	subject := "device " + d.Node + "/" + d.Name
 	explain := fmt.Sprintf("`kubectl kata-vfio explain %s/%s`", d.Node, d.Name)

@@ -40,7 +40,7 @@ func switches(devices []Device) []output.Branch {
 	return branches
 }
 
-// distinct counts the functions that hang off a port themselves: VFs are their PF's.
+// distinct counts the functions that are connected to a port themselves. VFs are not, because they belong to their PF.
 func distinct(devices []Device) int {
 	seen := map[string]bool{}
 	for i := range devices {
@@ -56,7 +56,7 @@ func physical(d *Device) string {
 	return d.Address
 }
 
-// isVF reports whether the device is a VF: a pair names a PF too, its VF's.
+// isVF reports whether the device is a VF. A pair also has PF set, to the PF of its VF, but it has VF set, too.
 func (d *Device) isVF() bool { return d.PF != "" && d.VF == "" }
 
 // families returns a branch for each device, VFs below their PF, whether that is
@@ -101,7 +101,7 @@ func leaf(d *Device) string {
 	return text
 }
 
-// mark is a device's state as one character: never color alone.
+// mark returns a device's state as one character, so that color is never the only sign.
 func (d *Device) mark() string {
 	switch {
 	case d.isFaulty():
@@ -129,7 +129,7 @@ func (d *Device) Color() output.Color {
 	return output.Faint
 }
 
-// sum counts devices by how they are used: "8 devices, 3 claimed, 5 free".
+// sum counts devices by their use: "8 devices, 3 claimed, 5 free".
 func sum(devices []Device) string {
 	count := map[Use]int{}
 	for i := range devices {
