@@ -37,7 +37,7 @@ func newEntry(r *rule.Rule, frameworks []finding.Framework) entry {
 	return e
 }
 
-// Weight returns the severity of a failure, and that of profiles in which it differs.
+// Weight returns the severity of a failure, and the severities in profiles in which it differs.
 func (e *entry) Weight() string {
 	words := []string{string(e.Severity)}
 	for _, p := range finding.Profiles() {
@@ -209,7 +209,7 @@ func controls(supports []finding.Support) string {
 	return b.String()
 }
 
-// writeNotAsked writes the questions that no check asks, so that a reader does not take them for answered.
+// writeNotAsked writes the questions that no check answers, so that a reader does not assume that they are answered.
 func writeNotAsked(b *strings.Builder, all []rule.NotAsked, width int) {
 	var ids []string
 	for _, not := range all {

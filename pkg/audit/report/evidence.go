@@ -18,7 +18,7 @@ type Evidence struct {
 	Question string `json:"question"`
 	// Node is the node whose ledger answers.
 	Node string `json:"node,omitempty"`
-	// Tenancies are in the order in which they began.
+	// Tenancies are the requested tenancies, in the order in which they began.
 	Tenancies []*facts.PastTenancy `json:"tenancies"`
 	// Neighbors are other tenants' tenancies at the same time, the nearest first.
 	Neighbors []facts.Neighbor `json:"neighbours"`
@@ -33,8 +33,8 @@ func About(question string, h *facts.History, tenancies []*facts.PastTenancy, le
 	return answer(question, h, tenancies, otherTenants(h.Neighbors(tenancies)), ledger)
 }
 
-// At returns the answer to a question about tenancies of a moment. A tenancy that began later, or had ended, was not near
-// any of them, and later refusals are left out.
+// At returns the answer to a question about tenancies of a moment. Neighbors that began after the moment or had ended before it are
+// left out, and so are later refusals.
 func At(question string, h *facts.History, tenancies []*facts.PastTenancy, when time.Time, ledger facts.Verification) *Evidence {
 	near := slices.DeleteFunc(otherTenants(h.Neighbors(tenancies)), func(n facts.Neighbor) bool { return !n.Other.At(when) })
 	d := answer(question, h, tenancies, near, ledger)
@@ -78,7 +78,7 @@ func (d *Evidence) writeHTML(w io.Writer) error {
 	})
 }
 
-// EvidenceFormats returns the names that [Document.Write] knows, the default first.
+// EvidenceFormats returns the formats that [Evidence.Write] knows, the default first.
 func EvidenceFormats() []string { return []string{"text", "json", "yaml", "html"} }
 
 // Write writes the document in the format.
@@ -95,7 +95,7 @@ func (d *Evidence) Write(w io.Writer, format string) error {
 	return fmt.Errorf("no such format: %s", format)
 }
 
-// lines gathers lines.
+// evidenceText collects lines of text.
 type evidenceText struct{ out strings.Builder }
 
 // line adds a line. Text from the ledger can't begin another line, and has no effect on a terminal.
@@ -124,7 +124,7 @@ func (d *Evidence) writeText(w io.Writer) error {
 	return nil
 }
 
-// verdict sums up in one line.
+// verdict summarizes the evidence in one line.
 func (d *Evidence) verdict() string {
 	switch {
 	case len(d.Tenancies) > 0:

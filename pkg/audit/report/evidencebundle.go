@@ -17,24 +17,24 @@ import (
 // predicateType names the statement of a bundle, as in-toto attestations do.
 const predicateType = "https://kata-vfio.dev/device-tenancy/v1"
 
-// Bundle is evidence of tenancies that proves itself without the ledger: each event that they rest on, with the proof
-// that it is in a ledger whose head the node's key has signed. It proves its content, not that it is complete; for
-// that, verify the ledger.
+// Bundle is evidence of tenancies that can be verified without the ledger. It has each event from which the tenancies are derived,
+// with the proof that the event is in a ledger whose head the node's key has signed. It proves its content, but not that the
+// content is complete. For that, verify the ledger.
 type Bundle struct {
 	Type string `json:"type"`
 	// Question is the question that it answers.
 	Question string `json:"question"`
-	// Tenancies are the requested ones, according to the events. Verification derives them again.
+	// Tenancies are the requested tenancies, derived from the events. [VerifyBundle] derives them again.
 	Tenancies []*facts.PastTenancy `json:"tenancies"`
-	// Neighbors are other tenants' tenancies at the same time, the nearest first, by the events too; NeighborsLeftOut
-	// counts those beyond as many as a bundle holds.
+	// Neighbors are other tenants' tenancies at the same time, the nearest first, by the events too; NeighborsLeftOut counts the
+	// neighbors beyond the limit of a bundle.
 	Neighbors        []facts.Neighbor `json:"neighbours"`
 	NeighborsLeftOut int              `json:"neighboursLeftOut,omitempty"`
 	// Proofs hold the events' lines, in order.
 	Proofs []*ledger.Proof `json:"proofs"`
 }
 
-// maxNear is how many neighbors a bundle holds: on a large node a pod that runs for months has too many to read.
+// maxNear is the largest number of neighbors in a bundle. On a large node, a pod that runs for months has more than a person can read.
 const maxNear = 500
 
 // NewBundle gathers the proofs of a document's tenancies and of their neighbors from a ledger, which must be sound.
@@ -134,12 +134,11 @@ const maxBundle = 64 << 20
 // Verified is the result of [VerifyBundle].
 type Verified struct {
 	Bundle *Bundle
-	// Checkpoints are those of the proofs, by size.
+	// Checkpoints are the checkpoints of the proofs, by size.
 	Checkpoints []ledger.Checkpoint
-	// Pinned is set if the key came from elsewhere than the bundle.
+	// Pinned is set if the caller gave the key, so that it does not come from the bundle.
 	Pinned bool
-	// Unlisted counts further functions that the claims had by the same events: they were not asked for, or were
-	// removed from the list.
+	// Unlisted counts other functions that the claims had by the same events. They were not asked for, or somebody removed them from the list.
 	Unlisted int
 }
 
@@ -179,7 +178,8 @@ func VerifyBundle(data []byte, key string) (*Verified, error) {
 	return v, v.agrees()
 }
 
-// agrees derives the tenancies again, and replaces those that the bundle claims if they are the same.
+// agrees derives the tenancies again. If they are the same as those in the bundle, it replaces the bundle's by the derived ones;
+// otherwise it returns an error.
 func (v *Verified) agrees() error {
 	b := v.Bundle
 	h, err := b.replay()
@@ -212,7 +212,8 @@ func unlisted(h *facts.History, listed []*facts.PastTenancy) int {
 	return n
 }
 
-// claimedTenancy returns what all versions of bundles claim of a tenancy. Earlier ones have no quarantines; what is shown is derived.
+// claimedTenancy returns the parts of a tenancy that bundles of all versions have. Bundles of earlier versions have no quarantines.
+// What a reader sees is always derived from the events.
 func claimedTenancy(t *facts.PastTenancy) *facts.PastTenancy {
 	if t == nil {
 		return nil
@@ -259,7 +260,7 @@ func (b *Bundle) Encode() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// Document is the bundle's answer, for people.
+// Document returns the bundle's answer as [Evidence], for people.
 func (v *Verified) Document() *Evidence {
 	d := &Evidence{Question: v.Bundle.Question, Tenancies: v.Bundle.Tenancies, Neighbors: v.Bundle.Neighbors, Ledger: v.Verification()}
 	for _, t := range d.Tenancies {

@@ -32,7 +32,7 @@ func (t *table) failures(g []finding.Finding) {
 	same, shown := sameAdvice(g), t.alike(g)
 	for i, like := range shown {
 		if i == shownOfRule && !t.style.wide {
-			// The count is of findings, not of groups of like ones.
+			// The number counts findings, not groups of similar findings.
 			t.more(len(slices.Concat(shown[i:]...)))
 			break
 		}
@@ -79,7 +79,7 @@ func sameAdvice(g []finding.Finding) bool {
 	})
 }
 
-// failure writes one finding, or several that are alike.
+// failure writes one finding, or several findings that differ only in the device.
 func (t *table) failure(like []finding.Finding) {
 	f := &like[0]
 	text := f.Text
@@ -159,7 +159,7 @@ func (t *table) evidence(f *finding.Finding) {
 	}
 }
 
-// leftOutWords says that a pass has more than its evidence shows.
+// leftOutWords says how many objects of a pass its evidence does not show.
 func leftOutWords(f *finding.Finding) string { return fmt.Sprintf("and %d more alike", f.LeftOut) }
 
 func evidenceWords(e *rule.Evidence) string {

@@ -13,15 +13,15 @@ import (
 // Fleet is the posture of many nodes, and its trend: nodes by groups of rules, the worst first, with each node's
 // change between its oldest and its latest report.
 type Fleet struct {
-	// Chosen is the period whose reports count; nil for all.
+	// Chosen is the period whose reports are used; nil for all reports.
 	Chosen *Period `json:"chosen,omitempty"`
-	// Unseen are nodes that have reports, but none in the period.
+	// Unseen are the nodes that have reports, but none in the period.
 	Unseen []string `json:"unseen,omitempty"`
 	// Groups are the groups of rules that fail or have no answer on a node, in order.
 	Groups []string `json:"groups"`
 	// Nodes are the worst first.
 	Nodes []fleetNode `json:"nodes"`
-	// Checks are those that fail now, the worst first, then by the number of nodes.
+	// Checks are the checks that fail now, sorted by severity, the worst first, and then by the number of nodes.
 	Checks []fleetCheck `json:"checks"`
 }
 
@@ -49,7 +49,7 @@ type fleetNode struct {
 	Cells []fleetCell `json:"cells"`
 	// Open are rules that fail or have no answer now.
 	Open []openRule `json:"open"`
-	// New fail now and did not in the oldest report; Fixed are the reverse.
+	// New are the rules that fail now and did not fail in the oldest report. Fixed are the rules that failed then and do not fail now.
 	New   []string `json:"new"`
 	Fixed []string `json:"fixed"`
 }
@@ -65,7 +65,7 @@ type tally struct {
 type fleetCell struct {
 	// Worst is the worst severity that fails; empty if none does.
 	Worst rule.Severity `json:"worst,omitempty"`
-	// OfWorst counts the rules that fail with that severity, and Fails all.
+	// OfWorst counts the rules that fail with the severity Worst. Fails counts all rules that fail.
 	OfWorst  int `json:"ofWorst"`
 	Fails    int `json:"fails"`
 	NoAnswer int `json:"noAnswer"`
@@ -126,7 +126,7 @@ func failingChecks(nodes []fleetNode) []fleetCheck {
 				all = append(all, fleetCheck{ID: o.ID, Title: o.Title, Severity: o.Severity})
 			}
 			c := &all[j]
-			// Nodes may differ in profiles and exposure: the worst of their severities counts.
+			// The severity may differ between nodes, because of their profiles and exposure. The worst severity counts.
 			if o.Severity.Compare(c.Severity) < 0 {
 				c.Severity = o.Severity
 			}

@@ -67,9 +67,9 @@ func (f *Fleet) checkLines(width int) []string {
 	return append([]string{""}, output.Columns(rows, width)...)
 }
 
-// Trend compares the failing rules of the oldest and the latest report; empty for a node with one report. The worst severity
-// whose number changes decides: a node with fewer failures got worse if one of them is critical now. That number is added where the
-// sum does not show it.
+// Trend compares the failing rules of the oldest and the latest report; empty for a node with one report. The worst severity whose
+// number changes decides: a node with fewer failures got worse if one of them is critical now. If the sum does not show this
+// change, the text has the numbers of that severity, too.
 func (n *fleetNode) Trend() string {
 	if n.Reports < 2 {
 		return ""
@@ -129,7 +129,7 @@ func (c fleetCell) Class() string {
 	return "h-none"
 }
 
-// Classes are what the page's filter finds the node by.
+// Classes returns the CSS classes by which the page's filter finds the node.
 func (n *fleetNode) Classes() string {
 	var text strings.Builder
 	for _, c := range []struct {
@@ -151,7 +151,7 @@ func (n *fleetNode) Classes() string {
 // shownNodes is the number of nodes that the page names for each check; `-o json` has all.
 const shownNodes = 8
 
-// Some names the first nodes, the worst ones.
+// Some returns the names of the first nodes, which are the worst.
 func (c *fleetCheck) Some() string {
 	text := strings.Join(c.Nodes[:min(len(c.Nodes), shownNodes)], ", ")
 	if more := len(c.Nodes) - shownNodes; more > 0 {

@@ -81,7 +81,7 @@ func newOCSFEvent(d *Document, f *finding.Finding, now int64) *ocsfEvent {
 // complete fills in the attributes that only some findings have.
 func (e *ocsfEvent) complete(f *finding.Finding) {
 	if f.State == finding.Waived && f.Waiver != nil {
-		// The event's status is what became of the finding. The compliance's own status still says Fail.
+		// The event's status says that the finding was suppressed. The status of its compliance object is still Fail.
 		e.Status, e.StatusName, e.Comment = 3, "Suppressed", waiverWords(f.Waiver)
 	}
 	if f.Remediation != "" {

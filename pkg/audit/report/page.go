@@ -24,7 +24,7 @@ type Page struct {
 	Report *finding.Report
 	// Inventory has the functions; nil if there are none, as for a cluster.
 	Inventory *audit.Inventory
-	// Rules are the rules that were asked.
+	// Rules are the rules that were checked.
 	Rules []rule.Rule
 	// Tenancies are the known present and past tenancies of functions. Those without an end are present. Of
 	// past ones the page shows the latest of each function.
@@ -56,7 +56,7 @@ type view struct {
 	Node     *node
 	Sections []pageSection
 	Filters  filters
-	// Holding are tenants that have functions now, and Unnamed is the number of further ones.
+	// Holding are tenants that have functions now. Unnamed is the number of such tenants that are not listed.
 	Holding   []tenant
 	Unnamed   int
 	Timeline  *timeline
@@ -118,8 +118,8 @@ type Answer struct {
 	Verification facts.Verification
 }
 
-// state is the answer's sign: it fails if the ledger is not sound, and is unknown if a function was returned
-// without a proof.
+// state returns the state that the answer's sign shows. It is Fail if the ledger is not sound, and NotApplicable without tenancies.
+// It is Unknown if a function was released without a proof, is quarantined, or if the ledger leaves doubts.
 func (a *Answer) state() finding.State {
 	doubtful := func(t *facts.PastTenancy) bool { return t.Unproven || t.Quarantined != "" || len(t.Doubts) > 0 }
 	switch {
@@ -133,8 +133,7 @@ func (a *Answer) state() finding.State {
 	return finding.Pass
 }
 
-// WriteAnswer writes the answer as a page in the style of [WritePage]'s. It has no
-// script.
+// WriteAnswer writes the answer as a page in the style of [WritePage]. The page has no script.
 func WriteAnswer(w io.Writer, a *Answer) error {
 	v := newAnswerView(a)
 	f := &frame{Title: a.Question, About: "Who had which device", Parts: v.parts(), Made: "by the node’s ledger; times are UTC", Running: a.Question, Body: v}
@@ -194,7 +193,7 @@ type frame struct {
 	Title string
 	// About is the page's subject, beside the program's name. Made, below it, is the page's program and time.
 	About, Made string
-	// Skip links past the page's head, and Parts are those that its head names.
+	// Skip is the link that jumps over the page's head. Parts are the links in the head.
 	Skip  *link
 	Parts []link
 	// Script is the page's own; empty if there is none.

@@ -16,7 +16,7 @@ type fabricView struct {
 // partitionView is one row of the table of partitions.
 type partitionView struct {
 	*plan.PartitionState
-	// Bad is set for one whose claim has no NVLink, and for an active one that no claim has.
+	// Bad is set for a partition whose claim has no NVLink, and for an active partition that no claim has.
 	Bad bool
 }
 

@@ -17,7 +17,7 @@ type item struct {
 	Rule     rule.Rule
 	State    finding.State
 	Severity rule.Severity
-	// Exposure is the worst of its findings'.
+	// Exposure is the worst exposure of its findings.
 	Exposure finding.Exposure
 	Tenants  []tenant
 	Findings []finding.Finding
@@ -25,7 +25,7 @@ type item struct {
 	// of further ones.
 	More []string
 	Left int
-	// names are those of its findings' tenants.
+	// names are the names of the tenants of its findings.
 	names []string
 }
 

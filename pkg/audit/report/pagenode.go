@@ -25,8 +25,8 @@ type node struct {
 	// Undrawn is the number of functions that the drawing leaves out. Broken is whether it marks a broken boundary.
 	Undrawn int
 	Broken  bool
-	// Functions are those with a part of their own: GPUs, PFs and drives, those of
-	// other kinds that a tenant has or a finding is about, and VFs without their PF.
+	// Functions are the functions that have their own part of the page: GPUs, PFs and drives, functions of other kinds that a tenant
+	// has or that a finding is about, and VFs without their PF.
 	Functions []function
 	// Others are bridges and the rest, in a table.
 	Others []function
@@ -46,7 +46,7 @@ type function struct {
 	History *tenancyTable
 }
 
-// reference is an item that a function is named by.
+// reference is an item that names a function.
 type reference struct {
 	Item *item
 	// Direct is set if a finding is about the function itself, rather than has
@@ -151,7 +151,7 @@ func (f *function) Bad() bool {
 	})
 }
 
-// grade is the function's standing. It is bad if the function has a failure.
+// grade returns the function's grade. It is Bad if the function has a failure.
 func (f *function) grade() audit.Grade {
 	if f.failing() {
 		return audit.Bad
@@ -172,7 +172,7 @@ func (f *function) BridgeKind() string {
 	return f.Product()
 }
 
-// HeldVFs counts the VFs that are in the hands of a claim.
+// HeldVFs counts the VFs that a claim has.
 func (f *function) HeldVFs() int {
 	n := 0
 	for i := range f.VFs {

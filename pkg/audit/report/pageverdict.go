@@ -22,11 +22,11 @@ type verdict struct {
 	Worst []item
 }
 
-// number is one of the few that matter.
+// number is one of the few counts beside the verdict.
 type number struct {
 	Value string
 	Label string
-	// Kind is the class that colors it: "bad", "warn", "good" or none.
+	// Kind is the CSS class that colors the number: "bad", "warn", "good" or none.
 	Kind string
 	// State and Severity preset the filters for the counted findings.
 	State    finding.State

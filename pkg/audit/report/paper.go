@@ -87,8 +87,8 @@ func brief(text string) string { return output.ShortenWords(text, maxBrief) }
 // maxRunning limits the subject at the foot of a sheet: half a line.
 const maxRunning = 70
 
-// paperFoot returns the styles that print the subject and the page's number at the foot of each sheet. A browser's own header has
-// neither where it is turned off.
+// paperFoot returns the styles that print the subject and the page's number at the foot of each sheet. They do not depend on the
+// browser's own header, which can be turned off.
 func paperFoot(subject string) string {
 	const font = "font-size:8pt;color:#59636e"
 	return fmt.Sprintf(`@page{@bottom-left{content:"%s";%s}@bottom-right{content:"page " counter(page) " of " counter(pages);%s}}`,

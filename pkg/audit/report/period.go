@@ -8,8 +8,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 )
 
-// Period is the days whose reports count, as YYYY-MM-DD in UTC, both included. An empty day is not a limit. Of each node, the
-// trend compares the oldest report of the period with the latest one.
+// Period is the range of days whose reports are used, from the first to the last day, as YYYY-MM-DD in UTC. An empty day is no
+// limit. The trend of each node compares the oldest report of the period with the latest one.
 type Period struct {
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`

@@ -11,9 +11,9 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// Tenancies joins the present tenancies of the node's journal with the past ones of its ledger. They are
-// matched by the claim's UID, because the ledger's names may be pseudonyms. A tenancy without an end in the
-// ledger that the journal does not have is not present: see [Tenancy.Lost].
+// Tenancies joins the present tenancies of the node's journal with the past ones of its ledger. They are matched by the claim's
+// UID, because the ledger's names may be pseudonyms. A tenancy that has no end in the ledger, and that the journal does not have,
+// is not present: see [Tenancy.Lost].
 func Tenancies(n *facts.Node, h *facts.History) []Tenancy {
 	type key struct {
 		device pci.Address
@@ -105,8 +105,8 @@ func (t *Tenancy) Marks() []mark {
 	return list
 }
 
-// Limits of a page's past tenancies: for one function, and for all together, which depends on the number of
-// functions. A large node's page is to fit a mail.
+// Limits of a page's past tenancies: for one function, and for all together, which depends on the number of functions. With these
+// limits, the page of a large node is small enough for a mail.
 const (
 	maxPast              = 10
 	room                 = 2600
@@ -116,9 +116,9 @@ const (
 // record has the tenancies that a page shows.
 type record struct {
 	shown []Tenancy
-	// left is the number of past ones of a function that are left out.
+	// left is the number of past tenancies of a function that are left out.
 	left map[pci.Address]int
-	// doubt says why the past ones can't be trusted. It is empty if they can.
+	// doubt says why the past tenancies can't be trusted. It is empty if they can.
 	doubt string
 }
 
@@ -208,8 +208,7 @@ func newHistory(r record, who *tenants, addrs ...pci.Address) *tenancyTable {
 type Ledger struct {
 	// Missing says why the ledger is not shown; empty if it was read.
 	Missing string
-	// Verification says how far the ledger can be trusted. The content of one that is not sound is still shown,
-	// and marked.
+	// Verification says how far the ledger can be trusted. If the ledger is not sound, its content is still shown, but marked.
 	Verification facts.Verification
 	// Refusals are the claims that did not get their devices, in order.
 	Refusals []facts.Refusal

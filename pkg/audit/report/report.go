@@ -26,14 +26,13 @@ type Document struct {
 	// names the facts that could not be read.
 	Node   *plan.Node `json:"-"`
 	Unread []string   `json:"-"`
-	// NotAsked names the organization's rules that the collector of an archive asked, and this audit did not, one sentence each.
+	// NotAsked names the organization's rules that the collector of an archive checked, but this audit did not, one sentence each.
 	NotAsked []string `json:"-"`
-	// Rules are the rules that were asked, by id.
+	// Rules are the rules that were checked, by ID.
 	Rules []rule.Rule `json:"-"`
 	// Tenancies are the present and past tenancies of functions, for formats that show them.
 	Tenancies []Tenancy `json:"-"`
-	// Ledger is the source of past tenancies; nil if it was not read, which only formats that [HasHistory] names
-	// need.
+	// Ledger is the source of past tenancies; nil if it was not read. Only formats for which [HasHistory] returns true need it.
 	Ledger *Ledger `json:"-"`
 }
 
@@ -56,7 +55,7 @@ func Formats() []string {
 	return []string{"table", "wide", "html", "json", "yaml", "ndjson", "sarif", "junit", "ocsf", "csv", "md"}
 }
 
-// ForPeople reports whether a format is read by people, who only want to see important findings.
+// ForPeople reports whether people read the format. They only want to see important findings.
 func ForPeople(format string) bool {
 	return format == "table" || format == "wide" || format == "md"
 }

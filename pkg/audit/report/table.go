@@ -23,7 +23,7 @@ type tableStyle struct {
 	failOn rule.Severity
 }
 
-// table is text that grows.
+// table collects the text of a table.
 type table struct {
 	out   strings.Builder
 	style tableStyle
@@ -171,7 +171,7 @@ func short(f *finding.Finding) string {
 	return f.ID + "  " + f.Title + ": " + about(f) + ": " + f.Text
 }
 
-// waived lists the accepted findings, those of one waiver together.
+// waived lists the accepted findings. Findings that one waiver covers are listed together.
 func (t *table) waived(found []finding.Finding) {
 	if len(found) == 0 {
 		return

@@ -23,16 +23,14 @@ type Tenancy struct {
 	Claim  string
 	// State is the state of a present tenancy, in a word; empty for a past one.
 	State string
-	// From and To are its begin and end. They are zero if unknown, and To is zero
-	// while it lasts.
+	// From and To are the beginning and the end of the tenancy. They are zero if unknown, and To is zero while the tenancy lasts.
 	From, To time.Time
 	// ResetBefore and ResetAfter are the resets before and after this tenant. They
 	// are nil if unknown, or not done yet.
 	ResetBefore, ResetAfter *Reset
 	// Ledger is its entry in the ledger; nil if there is none.
 	Ledger *facts.PastTenancy
-	// Lost is set if the ledger has no end of it, and the journal says that the
-	// claim does not have the function.
+	// Lost is set if the ledger has no end of the tenancy, but by the journal the claim does not have the function.
 	Lost bool
 }
 
@@ -40,8 +38,7 @@ type Tenancy struct {
 type Reset struct {
 	// Method is the kernel's name: "flr", "bus".
 	Method string
-	// Proven is set if the function's registers were as before a tenant had it. The
-	// tables say once that memory is not checked.
+	// Proven is set if the function's registers were as they had been before a tenant had it. The tables say once that memory is not checked.
 	Proven bool
 	// Note has details: its duration, or why it is not proven.
 	Note string
@@ -153,7 +150,7 @@ func fingerprint(list []isolation.Fingerprint, a pci.Address) *isolation.Fingerp
 type tenant struct {
 	Name   string
 	Letter string
-	// Color is one of a few: letters and names distinguish tenants.
+	// Color is one of a few colors, so tenants may share it. Letters and names distinguish tenants.
 	Color int
 	// Functions and Claims count those that it has now.
 	Functions, Claims int

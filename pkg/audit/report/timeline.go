@@ -185,7 +185,7 @@ func span(list []Tenancy, until time.Time) (first, last time.Time) {
 			}
 		}
 	}
-	// Without a length, the axis would have no scale.
+	// Without a positive length, the axis would have no scale.
 	if first.IsZero() || !first.Before(last) {
 		first = last.Add(-time.Hour)
 	}
@@ -228,8 +228,8 @@ const textGap = 5
 // TextX is the start of its label.
 func (b *bar) TextX() int { return b.X + textGap + b.Indent }
 
-// clear moves labels out of the way of resets, which are drawn above the bars: a label starts right of those at its
-// bar's start, and ends before the next one.
+// clear moves labels so that resets, which are drawn above the bars, do not cover them. A label starts to the right of the resets
+// at its bar's start, and ends before the next reset.
 func (l *lane) clear() {
 	for i := range l.Bars {
 		b := &l.Bars[i]
