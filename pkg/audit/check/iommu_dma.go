@@ -108,7 +108,7 @@ const maxMappings = 65535
 func mappingsBounded(n *facts.Node) Answer {
 	limit := n.Parameter("vfio_iommu_type1", "dma_entry_limit")
 	good := strconv.Itoa(maxMappings)
-	// A lower limit in a file is the site's decision, so the fix for the running kernel is that value.
+	// A lower limit in a file is the site's decision, so it counts as the good value.
 	if next, ok := limit.Next(); ok && !tooMany(next) {
 		good = next
 	}
