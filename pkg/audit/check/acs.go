@@ -38,8 +38,8 @@ func pathChecks() []Check {
 	}
 }
 
-// shownInRegisters leaves a function that only a quirk of the kernel isolates to a person, who has to find the vendor's statement.
-// If pcie_acs_override is in use, no quirk can be trusted.
+// shownInRegisters leaves a function that only a quirk of the kernel isolates to a person, who must find the vendor's statement. If
+// pcie_acs_override is in use, no quirk can be trusted.
 func shownInRegisters(n *facts.Node) Answer {
 	found := because(n, rule.ACSUnproven, nil)
 	// With the override, a function may be alone in its group because of the argument and not because of a quirk. So a function
