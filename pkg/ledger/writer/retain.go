@@ -30,8 +30,8 @@ type file struct {
 // maintain drops old events: files whose last event is older than the retention and, while the ledger exceeds its limit of bytes,
 // the oldest events of the tenants that use more than their share. It never drops the newest segment. Age is measured by
 // [ledger.Event.Elapsed]: a clock that is wrong for a moment drops no evidence. An event records what is dropped, and the hashes of
-// the dropped events stay, so that the other events can still be proven. A damaged file is evidence: maintain does not cut it, and
-// stops there. The lock is held.
+// the dropped events stay, so that the other events can still be proven. A damaged file is evidence: maintain never cuts it, and
+// stops where it would have to. The lock is held.
 func (w *Writer) maintain() error {
 	if w.config.Retain == 0 && w.config.RetainBytes == 0 {
 		return nil
