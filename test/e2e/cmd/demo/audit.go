@@ -66,7 +66,7 @@ func (s *story) neighbor(ctx context.Context) error {
 		return err
 	}
 	s.say("%s", out)
-	if err := s.show(ctx, "wait", "pod/vf", "--for=condition=Ready", "--timeout=180s", "--namespace", "team-b"); err != nil {
+	if err := s.show(ctx, "wait", "pod/vf", "--for=condition=Ready", readyLimit, "--namespace", "team-b"); err != nil {
 		return err
 	}
 	return s.status(ctx)

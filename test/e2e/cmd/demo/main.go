@@ -47,9 +47,9 @@ const overview = `kata-vfio's demo, on virtual hardware in this machine. It chan
   Part 2, about twelve minutes: a cluster with that node
     install the chart; a tenant's pod gets a GPU in its VM; attacks are refused
     the security team's audit finds a fault, explains it, and confirms its fix; the device is reset and returned
+    a pod gets two GPUs that NVLink joins, as one device in one VM: a partition of Fabric Manager
     a second tenant reads what the first has left in the GPU's memory; with a sanitizing stage, the next one reads zeros
     a pod gets a GPU, and a VF with an address; no other tenant gets a VF of the same PF meanwhile
-    a pod gets two GPUs that NVLink joins, as one device in one VM: a partition of Fabric Manager
 
 The first run also builds a machine image and a control plane, up to half an hour on two cores; the cache keeps them.
 Press Ctrl-C to stop: everything that the demo started ends with it.

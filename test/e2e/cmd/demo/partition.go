@@ -33,12 +33,8 @@ var versionSelector = regexp.MustCompile(`(?m)^ +selectors:\n +- cel:\n +express
 // partition gives a pod two GPUs that NVLink joins.
 func (s *story) partition(ctx context.Context) error {
 	s.title("A partition: two GPUs that NVLink joins, as one device in one VM: " + s.joined)
-	s.say("(a program stands in for NVIDIA's Fabric Manager. Two of the lab's displays have the ids of an H100's GPUs on the node.\n" +
-		"This begins when the GPU of team-a's pod has been through its sanitizing stage, for which the new values have no profile)")
-	if err := s.stageEnds(ctx); err != nil {
-		return err
-	}
-	if err := s.show(ctx, "delete", "pod", "vf", "--namespace", "team-b", "--grace-period=1"); err != nil {
+	s.say("(a program stands in for NVIDIA's Fabric Manager. Two of the lab's displays have the ids of an H100's GPUs on the node)")
+	if err := s.node.UseVMs(ctx, true); err != nil {
 		return err
 	}
 	s.say("$ cat values.yaml\n%s\n$ helm upgrade kata-vfio %s --namespace %s --values values.yaml", boardValues, s.chart, node.PluginNamespace)
@@ -68,7 +64,10 @@ func (s *story) partition(ctx context.Context) error {
 	if err := s.show(ctx, "delete", "pod", joinedPod, "--namespace", "team-a", "--grace-period=1"); err != nil {
 		return err
 	}
-	return s.partitionIs(ctx, "free")
+	if err := s.partitionIs(ctx, "free"); err != nil {
+		return err
+	}
+	return s.node.StopBoard(ctx)
 }
 
 // partitionIsPublished waits until the partition is published as one that anybody may have.

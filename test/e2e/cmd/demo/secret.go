@@ -66,7 +66,7 @@ func (s *story) leak(ctx context.Context) error {
 		return err
 	}
 	s.say("%s", out)
-	if err := s.show(ctx, "wait", "pod/next", "--for=condition=Ready", "--timeout=180s", "--namespace", "team-b"); err != nil {
+	if err := s.show(ctx, "wait", "pod/next", "--for=condition=Ready", readyLimit, "--namespace", "team-b"); err != nil {
 		return err
 	}
 	if err := s.inMemory(ctx, "team-b", "next", found(secretA), "read"); err != nil {

@@ -48,8 +48,8 @@ func (s *story) play(ctx context.Context) error {
 	}
 	defer s.node.Stop() //nolint:contextcheck // ctx may be over, and the node is to be removed all the same
 	for _, chapter := range []func(context.Context) error{
-		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbor, s.auditClean, s.auditFault, s.remove, s.leak,
-		s.sanitize, s.network, s.exclusive, s.partition,
+		s.install, s.apply, s.inside, s.describe, s.attacks, s.neighbor, s.auditClean, s.auditFault, s.remove,
+		s.partition, s.leak, s.sanitize, s.network, s.exclusive, // after the stage is switched on, each use of its GPU ends with one
 	} {
 		if err := chapter(ctx); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (s *story) applyText(ctx context.Context, file string, text []byte, pod str
 		return err
 	}
 	s.say("%s", out)
-	err = s.show(ctx, "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=180s", "--namespace", "team-a")
+	err = s.show(ctx, "wait", "pod/"+pod, "--for=condition=Ready", readyLimit, "--namespace", "team-a")
 	if err != nil {
 		return errors.Join(err, s.show(ctx, "get", "events", "--namespace", "team-a", "--field-selector=involvedObject.name="+pod, "-o", eventsView))
 	}
@@ -237,8 +237,12 @@ func (s *story) kubectl(ctx context.Context, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// awaitLimit is for what the cluster does by itself, VMs included.
-const awaitLimit = 4 * time.Minute
+const (
+	// awaitLimit is for what the cluster does by itself, VMs included: a sanitizing stage took three minutes on a slow host.
+	awaitLimit = 8 * time.Minute
+	// readyLimit is the same for a pod, as kubectl takes it.
+	readyLimit = "--timeout=300s"
+)
 
 // until tries until it works.
 func (s *story) until(ctx context.Context, what string, try func(context.Context) error) error {
