@@ -23,7 +23,7 @@ func claimableChecks() []Check {
 	}
 }
 
-// refusedAlike is a reason, and the selected functions that are refused for it.
+// refusedAlike is what selected functions in one finding have in common: the code of the refusal, and its culprit (zero if none).
 type refusedAlike struct {
 	code    rule.Code
 	culprit pci.Address

@@ -52,7 +52,8 @@ func (g *Enforcement) Judge(n *facts.Node) *Failures {
 	return found
 }
 
-// Weigh returns the failures among the findings that count. It leaves out a failure of a function if wait returns true for them.
+// Weigh returns the failures among the findings that count. It leaves out failures of static rules ([rule.Rule.Static]), and a failure
+// of a function if a waiver accepts it or wait returns true for both.
 func (g *Enforcement) Weigh(findings []finding.Finding, wait func(pci.Address, rule.Failure) bool) *Failures {
 	found := &Failures{Devices: map[pci.Address][]rule.Failure{}, waivers: g.Waivers, today: g.Today}
 	static := g.staticRules()

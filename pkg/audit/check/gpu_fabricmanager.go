@@ -105,7 +105,7 @@ func fabricSocketIsAPI(n *facts.Node) Answer {
 	return pass("the API is at "+cmp.Or(api, "a TCP port"), line, internalLine)
 }
 
-// fabricMakesPartitions fails if the plugin is configured for partitions, but Fabric Manager makes none.
+// fabricMakesPartitions fails if bootstrap or the plugin has set up partitions, but Fabric Manager makes none.
 func fabricMakesPartitions(n *facts.Node) Answer {
 	known, mapped := n.FabricState(), n.FabricMap()
 	if known.Fact.Status == facts.Absent && mapped.Fact.Status == facts.Absent {

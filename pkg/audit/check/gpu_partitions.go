@@ -94,7 +94,7 @@ func oddNumber(rec *journal.Record, gpus []pci.Address) Answer {
 	return fail(fmt.Sprintf("claim %s has %s, which no partition has", rec.Plan.Claim, count(len(gpus), "GPU")), stateFact(rec))
 }
 
-// wrong fails if a GPU of a claim is in no active partition, or in one that also has GPUs of others.
+// wrong fails if a GPU of a claim is in no active partition, or in one that has a GPU that is not the claim's, even if it is free.
 func (p *activePartitions) wrong(rec *journal.Record, gpus []pci.Address) Answer {
 	for _, a := range gpus {
 		seen := append(slices.Clone(p.seen), stateFact(rec))

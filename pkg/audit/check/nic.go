@@ -155,7 +155,7 @@ func unreported(what string) vfVerdict {
 
 // vfSetting is a setting that a PF has to impose on a VF.
 type vfSetting struct {
-	// name is the setting, for the case that the PF's driver does not report it. rules is what representors decide instead in switchdev mode.
+	// name is the setting in the answer if the PF's driver does not report it. rules is what representors decide in switchdev mode.
 	name, rules string
 	// value returns whether the setting is in order; nil if it is not reported.
 	value func(*device.VFSettings) *bool

@@ -223,7 +223,7 @@ func noOptionROM(n *facts.Node) Answer {
 		return over(v.Passed(), func(p runtimes.Passed) Answer {
 			a, err := pci.ParseAddress(p.Address)
 			if err != nil {
-				return nil // the address has another form, so there is nothing to check
+				return nil // not an address with its domain, so the function is not known
 			}
 			looked++
 			f, ok := n.Snapshot.Function(a)

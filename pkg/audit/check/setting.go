@@ -16,8 +16,8 @@ type setting interface {
 	judge(*facts.Node) Answer
 }
 
-// kernelSettings are the rules that compare settings of the kernel with values. Checks that depend on more than the values also
-// judge their own settings with judgeSettings. The settings that weaken isolation are in a table of package kernelargs, because
+// kernelSettings are the rules that compare settings of the kernel with values. Checks that depend on more than the values pass
+// their entries to judgeSettings themselves. The settings that weaken isolation are in a table of package kernelargs, because
 // bootstrap refuses them, too.
 func kernelSettings() map[string][]setting {
 	const vfioLess = "vfio-pci is not loaded, or lacks this parameter"

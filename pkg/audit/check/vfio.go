@@ -91,7 +91,7 @@ func noIDs(n *facts.Node) Answer {
 func installCommands(n *facts.Node) Answer {
 	return over(n.InstallLines("vfio-pci"), func(l facts.InstallLine) Answer {
 		if name := path.Base(l.Command); name == "true" || name == "false" {
-			return nil // the command only prevents that the module is loaded
+			return nil // the command only keeps the module from being loaded
 		}
 		return fail(fmt.Sprintf("%s line %d runs %s whenever vfio-pci is loaded, which may bind any function", l.File.Path, l.Number, l.Command), l.File).
 			fix("remove the line; the plugin binds by driver_override")
