@@ -68,8 +68,8 @@ func (s *State) own(owners map[string]*cluster.Claim, id cluster.ID, c *cluster.
 	return first
 }
 
-// claimsProtected names allocated claims that anyone may delete while a pod uses them, and running pods whose claim was deleted. In
-// both cases, the scheduler gives the devices to another claim, which the plugin refuses while the VM has them.
+// claimsProtected names allocated claims that anyone may delete while a pod uses them, and running pods whose claim was deleted.
+// After a deletion, the scheduler gives the devices to another claim, which the plugin refuses while the VM has them.
 func claimsProtected(s *State) []finding.Finding {
 	var found []finding.Finding
 	judged := 0

@@ -141,8 +141,8 @@ func widest(r *finding.Report, states ...finding.State) finding.Exposure {
 	return ""
 }
 
-// held is a device that a node has prepared, according to the API server. The plugin itself wrote its address and its ledger's
-// checkpoint there.
+// held is a device that a node has prepared, according to the API server. The plugin itself wrote the device's address and the
+// ledger's checkpoint there.
 type held struct {
 	status *cluster.Status
 	// since is when the device became ready.
@@ -197,7 +197,8 @@ func recordsAgree(s *State) []finding.Finding {
 	return orPass(found, output.Count(compared, "node"))
 }
 
-// lacks fails if the node's journal does not have a device that is ready on the node according to the API server.
+// lacks fails if a device is ready on the node according to the API server, but the node's journal does not have it, or has its claim
+// in quarantine.
 func lacks(r *fleet.NodeReport, h *held) []finding.Finding {
 	name, owner := "claim "+h.status.Claim.Name(), h.status.Claim.Object
 	at := func(text string) []finding.Finding {
