@@ -10,7 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
-// answers has the node's answers that the copied files alone can't give. It implements [sysfs.Copy], and does not change after it was made.
+// answers has the node's answers that the copied files alone can't give. It implements [sysfs.Copy], and does not change once it is complete.
 type answers struct {
 	links    map[string]string
 	lists    map[string][]string

@@ -50,8 +50,8 @@ func (c *LedgerCopy) String() string {
 }
 
 // Ledger copies the node's ledger: as many of the newest segments as fit into limit bytes, and the hashes of the events of older
-// ones, as retention leaves them. Call it after all other reads, right before [Recorder.Write]. It returns nil if the whole ledger
-// fits, or there is none.
+// ones, as retention leaves them. Call it after all other reads, before [Recorder.Rewrite] and [Recorder.Write]. It returns nil if
+// the whole ledger fits, or there is none.
 func (r *Recorder) Ledger(ctx context.Context, limit int64) (*LedgerCopy, error) {
 	seen := r.node.WithTap(r.saw)
 	names, err := seen.ReadDir(ledger.DefaultDir)

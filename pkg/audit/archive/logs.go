@@ -169,7 +169,8 @@ func matchingIn(node *sysfs.FS, dir, element string) []string {
 	return found
 }
 
-// leftOutLine replaces a line of a ledger that could not be decoded, because names in it can't be found and hidden.
+// leftOutLine replaces a line of a ledger that is neither an event of a known version nor a checkpoint, because names in it can't be
+// found and hidden.
 const leftOutLine = "(a line that is not an event is left out)\n"
 
 // Readable returns a ledger's segment without the lines that do not belong in a ledger.

@@ -21,7 +21,7 @@ type Result string
 
 // Results.
 const (
-	// Shown: the objects of the cluster show that it meets the requirement.
+	// Shown: the objects of the cluster show that the cluster meets the requirement.
 	Shown Result = "shown"
 	// NotShown: the objects of the cluster do not show that. Reason says why, and Fix what to do.
 	NotShown Result = "not shown"

@@ -39,7 +39,7 @@ type Moment struct {
 	Fix     string `json:"fix,omitempty"`
 	// Who are the people that can apply Fix; empty if anybody can.
 	Who []rule.Role `json:"who,omitempty"`
-	// Past is set for a trouble that is over because of a later state.
+	// Past is set for the event of a trouble that is over, because the claim was prepared later.
 	Past bool `json:"past,omitempty"`
 }
 
@@ -84,7 +84,8 @@ func (s *State) ExplainClaim(namespace, name string, texts Texts) (*Explanation,
 	return e.finish("claim "+c.Name(), claimNow(s, c)), nil
 }
 
-// ExplainPod explains a pod and its claims. It also works if pods were not listed. The error is a [NotFoundError] only if pods were listed.
+// ExplainPod explains a pod and its claims. If the pod is not known, it returns an error, which is a [NotFoundError] only if pods could
+// be listed.
 func (s *State) ExplainPod(namespace, name string, texts Texts) (*Explanation, error) {
 	listed := s.Cluster.Pod(namespace, name)
 	if listed == nil {

@@ -66,7 +66,7 @@ func (st *Status) health(s *State, n *NodeStatus) {
 	}
 }
 
-// isOutdated reports whether a node health is too old. A health without a valid time is, too.
+// isOutdated reports whether a node health is too old. A health without a valid time is outdated, too.
 func (s *State) isOutdated(h *cluster.NodeHealth) bool {
 	at, err := time.Parse(time.RFC3339, h.Updated)
 	return err != nil || s.Now.Sub(at) > cluster.HealthOutdated*time.Second

@@ -267,7 +267,8 @@ func (st *Status) node(s *State, n *NodeStatus) {
 	}
 }
 
-// whyNotReady returns the reason why a container of a node's pod waits, in parentheses; empty if the pod's status has none.
+// whyNotReady returns the reason why a container of a node's pod waits, or how often it was restarted, in parentheses; empty if the
+// pod's status has neither.
 func (s *State) whyNotReady(node, part string) string {
 	for i := range s.Components {
 		p := &s.Components[i]
