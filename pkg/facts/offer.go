@@ -37,7 +37,8 @@ type Published struct {
 	Sanitizers *v1alpha1.Sanitizers `json:"sanitizers,omitempty"`
 	// Failing holds the ids of the audit's checks that taint a function, the worst first.
 	Failing map[pci.Address][]string `json:"failing,omitempty"`
-	// Attempted holds the functions that are tainted because Prepare failed for them more than once.
+	// Attempted holds the functions that are tainted because Prepare failed for them, or because a claim that lost them at the API server
+	// still has them on the node.
 	Attempted map[pci.Address]rule.Code `json:"attempted,omitempty"`
 	// NotReady is why the plugin refuses all new claims, so that all devices are tainted; nil if it does not.
 	NotReady *plan.NotReady `json:"notReady,omitempty"`

@@ -224,8 +224,8 @@ func (d *Distribution) Writes(files FileReader) bool {
 	return d.marker == "" || file.Status == Absent || first == d.marker
 }
 
-// Template returns the template that the distribution writes its configuration from, with its content; ok is false if it uses its
-// built-in template.
+// Template returns the template that the distribution writes its configuration from, with its content. It returns false if the
+// distribution uses its built-in template.
 func (d *Distribution) Template(files FileReader) (Fact, bool) {
 	for _, name := range d.Templates {
 		if file := files.Read(name); file.Status != Absent {

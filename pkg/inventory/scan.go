@@ -170,8 +170,8 @@ func (s *scan) recall(f *device.Function) {
 	}
 }
 
-// spread does n pieces of work on all processors: reading consists of system calls that wait for slow registers of devices. It ends with
-// the first error.
+// spread does n pieces of work on all processors: reading consists of system calls, some of which wait for slow registers of devices. It
+// ends with the first error.
 func spread(ctx context.Context, n int, work func(i int) error) error {
 	if n == 1 && ctx.Err() == nil { // as when a claim ends: a goroutine costs as much as some reads
 		return work(0)

@@ -157,7 +157,7 @@ type Assigned struct {
 	Tenants []string
 }
 
-// SharedDomain is a domain that has functions of several tenants. At least one of these functions reaches the others by a bypass.
+// SharedDomain is a domain that has functions of several tenants. At least one function reaches the domain by a bypass.
 type SharedDomain struct {
 	Domain Domain
 	// Bypasses are in order of From, and never empty.

@@ -11,8 +11,8 @@ import (
 type Evidence struct {
 	// own are the facts of this judgment alone.
 	own []rule.Evidence
-	// members has one fact for each member of the group. All judgments on the group's functions share it. In the list of facts they follow
-	// the first before facts of own, without the fact at index self, which is about the judged function.
+	// members has one fact for each member of the group. All judgments on the group's functions share it. List inserts members after
+	// own[:before], without the fact at index self, which is about the judged function.
 	members      []rule.Evidence
 	before, self int
 }

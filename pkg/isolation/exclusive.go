@@ -84,7 +84,7 @@ func Overlap(a, b []string) string {
 const unknownNUMA = "unknown"
 
 // DomainAround returns the domain of a kind that f is in. It returns false if there is none: for a switch, if no switch is above f; for the
-// fabric, if f is not part of one.
+// fabric, if f is neither a GPU, nor a VF of one, nor an NVSwitch. Any GPU counts, even on a node without NVLink.
 func DomainAround(s *device.Snapshot, f *device.Function, kind DomainKind) (ExclusiveDomain, bool) {
 	name, ok := "", true
 	switch kind {

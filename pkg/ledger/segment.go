@@ -91,8 +91,8 @@ const MaxSegment = 256 << 20
 // DamagedError reports the place and kind of a difference between a ledger and the events that were written.
 type DamagedError struct {
 	File string
-	// Line is the line number, from 1, and Offset is the byte offset of the line. Seq is the number of the event that belongs there,
-	// -1 if it is unknown.
+	// Line is the line number, from 1, and Offset is the byte offset of the line. Seq is the number of the event that belongs there.
+	// If it is unknown, Seq is -1, or 0 for a damaged header or key.
 	Line   int
 	Offset int64
 	Seq    int64

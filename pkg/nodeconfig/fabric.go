@@ -46,8 +46,8 @@ func (f *Fabric) Has(fn *device.Function) bool {
 	})
 }
 
-// mayBeOfFabric reports whether the function is a GPU of a kind that may have NVLink to switches. GPUs that drive monitors, which have
-// another class, never have.
+// mayBeOfFabric reports whether the function is a GPU of a kind that may have NVLink to switches. GPUs that drive monitors
+// have another class, and no such NVLink.
 func mayBeOfFabric(fn *device.Function) bool {
 	return fn.Type == device.GPU && fn.VF == nil && fn.Vendor == pci.VendorNVIDIA && fn.Class.Sub() == pci.Class3D
 }

@@ -48,8 +48,8 @@ func (set *rules) sliced(s *device.Snapshot, f *device.Function) (permits *v1alp
 	return permits, ""
 }
 
-// describeSlice adds the slice's profile and memory. They come from its rule, or from what the GPU's driver reports for all slices of the
-// GPU.
+// describeSlice adds the slice's profile and memory. The profile comes from the slice's rule, or else from what the GPU's driver reports for
+// all slices of the GPU. The memory comes from the rule alone.
 func (c *Choice) describeSlice(s *device.Snapshot, f *device.Function) {
 	if c.Slice != nil {
 		c.Profile, c.Memory = cmp.Or(c.Slice.Profile(f.Vendor), s.Partition(f)), c.Slice.Memory(f.Vendor)

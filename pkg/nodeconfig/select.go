@@ -25,8 +25,8 @@ type Choice struct {
 	Sanitize *v1alpha1.SanitizeRule `json:"sanitize,omitempty"`
 	// Slice is the rule of gpuSlices that permits a slice; nil for other functions.
 	Slice *v1alpha1.GPUSliceRule `json:"slice,omitempty"`
-	// Profile is the profile of a slice that the rule makes, in its vendor's words, and Memory the slice's memory in bytes. They are empty
-	// and 0 if the rule makes nothing, as for slices of AMD: these are published as the snapshot describes them.
+	// Profile is the profile of a slice in its vendor's words: by the rule, or else, as for slices of AMD, by the snapshot. Memory is the
+	// slice's memory in bytes by the rule; 0 if the rule does not say it.
 	Profile string `json:"-"`
 	Memory  uint64 `json:"-"`
 	// Exclusive are the domains around the function that belong to one tenant at a time.

@@ -32,7 +32,7 @@ type MonitorConfig struct {
 	// them.
 	Counts rule.Severity
 	// Ledger records which checks begin and stop failing, and Metrics count all findings of each look. Changes is woken when the failing
-	// checks of a device change. None of them may wait for the monitor.
+	// checks of the node or of a device change. None of them may wait for the monitor.
 	Ledger  MonitorLedger
 	Metrics FindingMetrics
 	Changes dra.Waker

@@ -46,7 +46,7 @@ func Candidates(node string, known *plan.Node) []Candidate {
 
 // FindCandidate returns the candidate with the device name or address in name. An address means the pair of a function only if the function
 // is not published alone. A function that the node does not publish is a candidate too; its plan then says why it is refused. It is an
-// error if the node has no such function.
+// error if the node has no such function, or if it is a bridge.
 func FindCandidate(node, name string, all []Candidate, snap *device.Snapshot) (Candidate, error) {
 	for _, c := range all {
 		if c.Device.Name == name {

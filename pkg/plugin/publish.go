@@ -212,7 +212,7 @@ func NewRunFiles(dir string) *RunFiles { return &RunFiles{dir: dir} }
 func (n *RunFiles) Keep(snap *device.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// The first baseline of a boot stays. A plugin that starts later would record changes since the boot as normal.
+	// The first baseline of a boot stays. A plugin that starts later would record changes since the first baseline as normal.
 	if n.kept || n.hasBaseline(snap.Host.BootID) {
 		n.kept = true
 		return nil

@@ -187,9 +187,9 @@ func (e *entry) present(n *Node, p *device.Part) *device.Function {
 	return f
 }
 
-// leave records why a device is withdrawn that is no longer offered in its pool. If there is no other reason, the pool or the device has
-// another name now. An allocated device stays unchanged in the pool with the former name: no other claim can get it, and its pod is not
-// affected.
+// leave records why a device is withdrawn that is no longer offered in its pool, if there is no reason yet: Renamed if the pool or the
+// device has another name now, else Moved. An allocated device stays unchanged in the pool with the former name: no other claim can get it,
+// and its pod is not affected.
 func (e *entry) leave(n *Node) {
 	switch {
 	case e.withdrawn != "":

@@ -117,8 +117,8 @@ func Allowed(n *facts.Node) []string {
 	return []string{v1alpha1.DefaultHandler}
 }
 
-// TakesDevices reports whether VMs of the handler can get functions: the plugin allows the handler, or its configuration of Kata
-// enables cold-plugging or hot-plugging.
+// TakesDevices reports whether VMs of the handler can get functions: the plugin allows the handler, or the handler's configuration
+// of Kata enables cold-plugging or hot-plugging.
 func TakesDevices(n *facts.Node, h *Handler, k *Kata) bool {
 	return slices.Contains(Allowed(n), h.Name) || k.ColdPlugs() || k.HotPlugs()
 }

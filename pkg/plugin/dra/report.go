@@ -33,11 +33,11 @@ import (
 const (
 	// ConditionReady: the device is bound to its VFIO driver, and its CDI spec is written.
 	ConditionReady = "Ready"
-	// ConditionIsolated: no bypass of the IOMMU lets another tenant reach the device.
+	// conditionIsolated: no bypass of the IOMMU lets another tenant reach the device.
 	conditionIsolated = "Isolated"
 	// conditionSanitized: a sanitizing stage wiped and measured the device before the claim, and no tenant had it since.
 	conditionSanitized = "Sanitized"
-	// ConditionReset: the device is reset, and its registers are compared, before another tenant gets it. While the condition is true, its
+	// conditionReset: the device is reset, and its registers are compared, before another tenant gets it. While the condition is true, its
 	// reason says what is known of the device's memory.
 	conditionReset = "Reset"
 	// ConditionLinkUp: the VF has a link. Only VFs with a MAC address have the condition.

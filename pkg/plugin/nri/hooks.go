@@ -209,8 +209,8 @@ func (h *hooks) catchUp(view *podres.View, running map[string]*api.PodSandbox) {
 // lostAt returns when a sandbox that the runtime does not list counts as lost, in clock ticks since boot.
 func lostAt(s *journal.Sandbox) uint64 { return s.Begin() + journal.TicksIn(bootLimit) }
 
-// inspect reports the running containers that the rules would refuse now, until ctx ends. It leaves out a container if the source of a
-// mount has been deleted since; the container may have ended, too.
+// inspect reports the running containers that the rules would refuse now, until ctx ends. It leaves out a container that they would refuse
+// because the source of a mount does not exist: the source was deleted since, or the container has ended.
 func (h *hooks) inspect(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) {
 	byID := make(map[string]*api.PodSandbox, len(pods))
 	for _, p := range pods {
