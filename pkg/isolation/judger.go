@@ -92,7 +92,7 @@ func (k *Judger) facts(g *device.Group) *groupFacts {
 	return facts
 }
 
-// isSuspect reports whether [judging.mate] may refuse a member for any function of the group. The PF of a VF in the group is a suspect too;
+// isSuspect reports whether [judging.mate] may refuse a member for some function of the group. The PF of a VF in the group is a suspect too;
 // the caller adds it.
 func isSuspect(m *device.Function) bool {
 	return (m.IsBridge() || m.IsNVSwitch()) && !LeavesDMA(m.Driver) || len(m.Uses) > 0
