@@ -147,7 +147,7 @@ func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) err
 }
 
 // DrainedWith returns the address of the drain that covers a function: the function's own address, or that of a
-// function with whose drain set it goes. It returns false if the function is not drained.
+// function whose drain set includes it. It returns false if the function is not drained.
 func (m *Maintainer) DrainedWith(ctx context.Context, a pci.Address) (pci.Address, bool, error) {
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {

@@ -108,8 +108,8 @@ func drainedFunction(snap *device.Snapshot, a pci.Address, homes map[pci.Address
 	return DrainedFunction{Address: a, Name: f.Name(), Driver: f.Driver, Home: home}
 }
 
-// drainedWith returns the drain that covers a function. It may be a drain of the function, of a function with whose
-// drain set the function goes, or of a device that had the address before.
+// drainedWith returns the drain that covers a function. It may be a drain of the function, of a function whose drain
+// set includes it, or of a device that had the address before.
 func drainedWith(snap *device.Snapshot, a pci.Address, drains []journal.Drain) (journal.Drain, bool) {
 	own := func(d journal.Drain) bool { return d.Address == a && !d.Gone }
 	covers := func(d journal.Drain) bool { return !d.Gone && slices.Contains(drainAddresses(snap, d.Address), a) }

@@ -54,8 +54,8 @@ func (m *Maintainer) GiveBackOrphans(ctx context.Context) ([]Orphan, error) {
 }
 
 // rememberEvents reads the ledger once for all orphans. Devices that are on VFIO from the node's start on are orphans
-// at each look, and the ledger may be large. If the ledger can't be read now, it is read again for each orphan, and the
-// return of that orphan fails.
+// at each look, and the ledger may be large. If the ledger can't be read now, it is read again for each orphan, and
+// only an orphan for which that fails is not returned.
 func (m *Maintainer) rememberEvents(ctx context.Context, orphans []pci.Address) {
 	if m.order.Effects.Ledger != nil && len(orphans) > 0 {
 		_ = m.order.Effects.Ledger.Remember(ctx, orphans, ledger.Bind, ledger.Quarantine, ledger.Release, ledger.Prepare)

@@ -232,8 +232,8 @@ func isHeld(err error) bool {
 }
 
 // returnOthers returns free devices to their drivers if they are not wanted: devices that were made ready, and devices
-// that an earlier config kept bound. It also ends records of interrupted work. It leaves drained functions and
-// quarantines alone, which end otherwise.
+// that an earlier config kept bound. It also ends records of interrupted work. It leaves quarantines alone, which end
+// otherwise.
 func (w *warming) returnOthers(ctx context.Context) error {
 	var errs []error
 	seen := map[string]bool{}

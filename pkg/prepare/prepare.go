@@ -66,8 +66,8 @@ type Config struct {
 
 // Checks are the audit's checks of a node; [check.Failures] implements it.
 type Checks interface {
-	// IDs returns the IDs of the failed checks that count for a function. No claim gets a function for which a check
-	// failed.
+	// IDs returns the IDs of the failed checks that count for a function. A claim gets a function for which a check
+	// failed only if its class sets allowUnisolated.
 	IDs(a pci.Address) []string
 }
 

@@ -120,7 +120,7 @@ func (r *Recovery) add(one *Recovery) {
 }
 
 // recall reads the ledger once for all records, because the ledger may be large and the node's pods wait for the
-// recovery. If the ledger can't be read now, the recovery of each record reads it again, and fails by itself.
+// recovery. If the ledger can't be read now, the recovery of each record reads it again, and returns its own error.
 func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forget func()) {
 	if p.order.Effects.Ledger != nil {
 		uids := make([]string, len(records))

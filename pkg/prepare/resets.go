@@ -72,9 +72,9 @@ func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// deactivate takes the record's activations back. If that fails after a tenant, other than because the program is away
-// for less than awayLimit, the device is quarantined: it may still be joined to other devices, and a device is not
-// reset while its activation is in force.
+// deactivate takes the record's activations back. If that fails after a tenant, the device is quarantined: it may still
+// be joined to other devices, and a device is not reset while its activation is in force. The next try continues
+// instead if ctx has ended, or if the program is away and the release is younger than awayLimit.
 func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
 	err := o.Effects.Deactivate(ctx, rec)
 	if isAway(err) && rec.State == journal.Releasing {

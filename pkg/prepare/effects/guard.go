@@ -26,8 +26,8 @@ type InUseError struct {
 	// Open is a VFIO node that the kernel reports as open, although no process is found that has it open. If Open is
 	// set, Holders is empty.
 	Open string
-	// Abandoned has the sandbox of each holder, by PID, that is a VM without a shim: deleting the pod does not end such
-	// a VM.
+	// Abandoned has, by PID, the sandboxes of those holders that are VMs without a shim: deleting the pod does not end
+	// such a VM.
 	Abandoned map[int]string
 }
 
