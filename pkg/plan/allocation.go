@@ -56,7 +56,7 @@ type allocated struct{ request, pool, name, pair string }
 func (a allocated) compare(b allocated) int { return strings.Compare(a.name, b.name) }
 
 // comparesPools reports whether the candidate's pool can be compared with the node's pools. A device without a pool was
-// not allocated by a scheduler: the plugin binds it at start, because the node config says so.
+// not allocated by a scheduler: the plugin binds it without a claim, or an [Assessor] assesses it.
 func (c *candidate) comparesPools() bool { return c.node.Name != "" && c.claimed.Pool != "" }
 
 // allocatedHere refuses a device that was allocated from a pool of another node.

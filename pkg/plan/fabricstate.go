@@ -59,7 +59,7 @@ type PartitionState struct {
 	// active partition that no claim has.
 	Claim string `json:"claim,omitempty"`
 	// BlockedBy has the reasons why no claim can get the partition: claims that have one of its GPUs, active partitions
-	// that share a GPU with it, and GPUs with a fault.
+	// that share a GPU with it, GPUs with a fault, or else the node config, if it does not publish the partition.
 	BlockedBy []string `json:"blockedBy,omitempty"`
 }
 

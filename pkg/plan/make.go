@@ -62,8 +62,8 @@ type Owner struct {
 	Claim Ref
 	// Quarantined says why the function can't be reused; empty if it is in ordinary use.
 	Quarantined string
-	// Bound is set for a function that policy "bound" keeps on VFIO from the plugin's start on. Such a function is free
-	// for claims.
+	// Bound is set for a function that is bound without a claim, by policy "bound" or to keep a device warm. Such a
+	// function is free for claims.
 	Bound bool
 }
 

@@ -112,9 +112,9 @@ const (
 	failsAudit
 )
 
-// having returns the functions of the set for which the answer to a question is yes, in order. It calls isTrue only for
-// the first time that the question is asked: a group may have hundreds of functions, and each is judged together with
-// all others.
+// having returns the functions of the set for which the answer to a question is yes, in order. It calls isTrue only
+// when the question is asked for the first time: a group may have hundreds of functions, and each is judged together
+// with all others.
 func (s *assigned) having(q question, isTrue func(*device.Function) bool) []*device.Function {
 	found, ok := s.answers[q]
 	if !ok {
