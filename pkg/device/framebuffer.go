@@ -85,7 +85,7 @@ type memoryRange struct {
 	name, line string
 }
 
-// deepest is the indentation at which the kernel may stop to indent nested lines further (MAX_IORES_LEVEL in
+// deepest is the indentation from which on the kernel may not indent nested lines any further (MAX_IORES_LEVEL in
 // kernel/resource.c: 5 levels, and 8 in newer kernels).
 const deepest = 10
 

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Locks are named locks that all processes share that use one directory. Each lock is an flock on a file of its own.
-// The kernel releases the locks of a process that dies. During a rolling update, two instances of the plugin coordinate
-// by them.
+// Locks are named locks that are shared by all processes that use one directory. Each lock is an flock on a file of its
+// own. The kernel releases the locks of a process that dies. During a rolling update, two instances of the plugin
+// coordinate by them.
 //
 // A waiter tries again when this process releases a lock, and after growing pauses, because other processes don't
 // signal a release. A blocking flock is not used, because it can't be interrupted: such a waiter would keep a thread

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Store is the directory of records. Its methods may be called concurrently, by several processes. To change a record,
-// the caller must hold the claim's lock.
+// Store is the directory of records. Its methods may be called concurrently, in one process and in several. To change a
+// record, the caller must hold the claim's lock.
 type Store struct {
 	dir     string
 	entries *entries

@@ -87,8 +87,8 @@ func (s *search) filesIn(ctx context.Context, task string, do func(*openFile) er
 
 // tables returns one thread for each table of descriptors of a process other than the table of its first thread. A
 // thread may have left the common table (unshare(2) with CLONE_FILES). If the first thread has ended, only other
-// threads have the common table. In a copy of a node, tables returns all threads: the copy has the tables of those
-// threads that mattered on the node.
+// threads have the common table. If tables can't be compared, tables returns all other threads. It does so too in a
+// copy of a node, which has the tables of those threads that mattered on the node.
 func (s *search) tables(ctx context.Context, pid int) ([]int, error) {
 	names, err := s.fs.ReadDir(sysfs.Process(pid, "task"))
 	if err != nil {

@@ -118,8 +118,8 @@ func openInTime(ctx context.Context, node string) (int, error) {
 
 // HotReset resets the excluded functions by a secondary bus reset of the bridge above them. They must be all functions
 // behind that bridge, each bound to a VFIO driver and held by no process. The reset takes a second, or up to a minute
-// for a slow device; control.ResetTogether lets its caller go before that. If the reset would touch functions that are
-// not excluded, HotReset resets nothing and returns a *[ForeignError].
+// for a slow device; control.ResetTogether lets its caller go earlier if its context ends. If the reset would touch
+// functions that are not excluded, HotReset resets nothing and returns a *[ForeignError].
 //
 // The kernel takes the open groups as the proof of ownership (VFIO_DEVICE_PCI_HOT_RESET,
 // drivers/vfio/pci/vfio_pci_core.c). This needs the group interface of VFIO, not iommufd.

@@ -264,8 +264,8 @@ func (p *Processes) Abandoned(ctx context.Context, holders []Holder) (map[int]st
 }
 
 // Abandoned returns the sandboxes of those holders that are VMMs without a shim, by the holder's PID. Deleting the pod
-// does not end such a VMM. A process with the sandbox's ID among its arguments is a shim, or the runtime's clean-up of
-// the sandbox, which counts while it runs. Holders whose command line names no sandbox are left out.
+// does not end such a VMM. A process with the sandbox's ID among its arguments counts as a shim, such as the runtime's
+// clean-up of the sandbox while it runs. Holders whose command line names no sandbox are left out.
 func Abandoned(ctx context.Context, fs *sysfs.FS, holders []Holder) (map[int]string, error) {
 	alone := map[int]string{}
 	wait := maxPatience

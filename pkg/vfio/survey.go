@@ -120,7 +120,7 @@ func (s *survey) openFiles(ctx context.Context, pid int, u *Usage) error {
 }
 
 // openFile adds one open file to the usage of a process. Targets that are no paths are the names of the kernel's
-// anonymous inodes (virt/kvm/kvm_main.c, drivers/hv/ mshv_root_main.c, drivers/vfio/group.c). It reads each link, so
+// anonymous inodes (virt/kvm/kvm_main.c, drivers/hv/mshv_root_main.c, drivers/vfio/group.c). It reads each link, so
 // that a copy of the node has the link.
 func (s *survey) openFile(o *openFile, u *Usage) error {
 	target, ok, err := o.link()

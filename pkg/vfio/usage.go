@@ -86,8 +86,8 @@ func (u *Usage) Holds() bool { return len(u.Nodes)+len(u.Devices)+u.Unnamed > 0 
 // and the copy counts as complete if it has proc/1/ns/pid.
 //
 // A process may keep its memory map locked, because a thread hangs in the kernel or because its owner arranged that.
-// Usages waits up to a second for each such process and up to ten seconds for all of them. After that, or when ctx
-// ends, the processes that are left count as not inspected.
+// Usages waits up to a second for each such process and up to ten seconds for all of them, and then counts them as not
+// inspected. When ctx ends, all processes that are left count as not inspected.
 func Usages(ctx context.Context, fs *sysfs.FS) ([]Usage, error) {
 	s, err := newSurvey(fs)
 	if err != nil {
