@@ -155,8 +155,8 @@ func (r *testRun) refuses(ctx context.Context, check string, pod *corev1.Pod) er
 }
 
 // byPolicy returns the result of a check whose pod the API server refused. The check has passed if a policy of the chart
-// refused the pod, whose message has a code. If a quota or Pod Security refused it, it is unknown what kata-vfio would have
-// done.
+// refused the pod: the message of such a policy has a code. If a quota or Pod Security refused the pod, it is unknown what
+// kata-vfio would have done.
 func (r *testRun) byPolicy(text string) string {
 	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == '(' || c == ')' }) {
 		if _, ours := rule.Find(r.texts, word); ours {

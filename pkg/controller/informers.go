@@ -38,7 +38,7 @@ type informers struct {
 	counts     cache.SharedIndexInformer   // slices of GPUCountDriver; nil if no GPUs are counted
 	rules      cache.SharedIndexInformer   // nil if no GPU is shared
 	pods       cache.SharedIndexInformer   // pods of stages; nil without sanitizers
-	namespaces cache.SharedIndexInformer   // nil without both a tenancy and a view of classes
+	namespaces cache.SharedIndexInformer   // nil if there is neither a tenancy nor a view of classes
 	classes    cache.SharedIndexInformer   // nil without a view of classes
 }
 

@@ -204,7 +204,7 @@ func (t *Tree) goodVfio() {
 	t.Symlink("proc/1/ns/mnt", mountNamespace)
 }
 
-// goodGpu sets up what the checks of GPU look at: no process listens for the world.
+// goodGpu sets up what the checks of GPU look at: of all ports, only 22 (SSH) is open to the world.
 func (t *Tree) goodGpu() {
 	t.Put("proc/1/net/tcp", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"+
 		"   0: 0100007F:3E80 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21345 1 0000000000000000 100 0 0 10 0\n"+

@@ -170,8 +170,8 @@ func (d *decoder) checkMatch(path string, m v1alpha1.DeviceMatch) {
 	}
 }
 
-// checkResetMethods refuses matches that a udev rule can't express. It also refuses a match without addresses, or vendors with
-// devices or classes, because it would include the node's own functions.
+// checkResetMethods refuses matches that a udev rule can't express. It also refuses a match that has neither
+// addresses nor vendors with devices or classes, because it would include the node's own functions.
 func (d *decoder) checkResetMethods(all []ResetMethods) {
 	for i := range all {
 		r, path := &all[i], fmt.Sprintf("vfio.resetMethods[%d]", i)

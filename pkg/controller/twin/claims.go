@@ -60,7 +60,7 @@ func (b *builder) addTwinClaim(listed *cluster.Claim, id cluster.ID) {
 // device's DRA driver.
 type unplacedAt struct{ node, driver string }
 
-// addUnplaced adds each claim whose GPU is not known to all GPUs that it may have. A cluster may have many such claims without
+// addUnplaced adds claims whose GPU is not known, each to all GPUs that it may have. A cluster may have many such claims without
 // a node, so GPUs share one list.
 func (b *builder) addUnplaced() {
 	for where, claims := range b.unplaced {
