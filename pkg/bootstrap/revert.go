@@ -24,8 +24,8 @@ type Kept struct {
 }
 
 // Revert restores the bytes, modes and owners of files before bootstrap: of all files, or of those at the given paths below the
-// root. It keeps a file that was edited after apply, and reports the difference. A file that was removed stays removed. From
-// boot loader entries that were made after apply, Revert removes the arguments that were copied from bootstrap. If a file or a
+// root. It keeps a file that was edited after apply, and reports the difference. A file that was removed stays removed. A
+// revert of all files also removes bootstrap's arguments from boot loader entries that were made after apply. If a file or a
 // running setting can't be restored, it undoes all changes. If a tool fails afterwards, the changes stay, and the next run
 // repeats the tool.
 func (e *Engine) Revert(ctx context.Context, paths ...string) (*Result, error) {

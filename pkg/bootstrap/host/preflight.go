@@ -14,7 +14,7 @@ import (
 
 const preflightPart = "preflight"
 
-// preflight refuses a node that can't work with kata-vfio. For an image it checks only the kernel.
+// preflight refuses a node that can't work with kata-vfio. For an image it checks neither the IOMMU nor the CPU.
 func (n *node) preflight() {
 	n.kernel()
 	n.volumeManagement()

@@ -97,7 +97,8 @@ type reader interface {
 	ReadAtMost(name string, limit int64) ([]byte, error)
 }
 
-// ReadRecord returns a node's record. The error wraps fs.ErrNotExist if there is none; otherwise it is an error of [ParseRecord].
+// ReadRecord returns a node's record. The error wraps fs.ErrNotExist if there is none; otherwise it is that of the read or of
+// [ParseRecord].
 func ReadRecord(tree reader) (*Record, error) {
 	text, err := tree.ReadAtMost(RecordFile, maxSize)
 	if err != nil {

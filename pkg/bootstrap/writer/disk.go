@@ -75,7 +75,7 @@ func (d *Disk) look(name string) (state.Found, error) {
 }
 
 // Write replaces or creates a file with the mode, owner and attributes of the image. The directory must exist. After an
-// error the former file is unchanged.
+// error the former file is unchanged, unless only the directory could not be made durable: then the new file is there.
 func (d *Disk) Write(name string, content []byte, like state.Image) error {
 	commit, _, err := d.Stage(name, content, like)
 	if err != nil {
