@@ -61,7 +61,7 @@ func (e *TakenError) Error() string {
 	return "driver " + e.Driver + " has it now: keep it away (blacklist it, or stop what loads it) and try again"
 }
 
-// Settle waits until the kernel has answered all writes for a function; see [control.Control.Settle].
+// Settle waits until the kernel has answered all late writes for a function; see [control.Control.Settle].
 func (e *Executor) Settle(ctx context.Context, a pci.Address) error { return e.kernel.Settle(ctx, a) }
 
 // WhenSettled calls then as soon as the kernel has answered all writes for a function. That is before WhenSettled

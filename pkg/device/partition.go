@@ -25,10 +25,10 @@ const partitionPrefix = string(GPU) + "-x"
 const longestName = 63
 
 // Name returns the partition's device name in ResourceSlices. "gpu-x2-0000-86-87" has the domain and the buses of the
-// GPUs. It is used if each GPU is the first function of its bus, as on all boards so far. Otherwise the name has the
-// addresses: "gpu-x2-0000-86-00-0-0000-87-00-1". The name does not contain Fabric Manager's number, so that an
-// allocated device stays the same whatever Fabric Manager lists later. It is empty if the addresses are too long for a
-// name.
+// GPUs. It is used if all GPUs are in one domain and each is the first function of its bus, as on all boards so far.
+// Otherwise the name has the addresses: "gpu-x2-0000-86-00-0-0000-87-00-1". The name does not contain Fabric Manager's
+// number, so that an allocated device stays the same whatever Fabric Manager lists later. It is empty if the addresses
+// are too long for a name.
 func (p *Partition) Name() string {
 	addrs := make([]pci.Address, len(p.GPUs))
 	for i, gpu := range p.GPUs {

@@ -145,7 +145,7 @@ func (c *Control) hold(stuck *StuckError) {
 	c.stuck[stuck] = make(chan struct{})
 }
 
-// Settle waits until the kernel has answered all writes for a, including those whose deadline has passed. It returns a
+// Settle waits until the kernel has answered all writes for a whose deadline has passed, resets included. It returns a
 // [*StuckError] if ctx ends first. Call it before you read the state of a function whose change was interrupted: a
 // write that is still in the kernel may yet change that state.
 func (c *Control) Settle(ctx context.Context, a pci.Address) error {
