@@ -83,7 +83,7 @@ func (t *Tree) take(rec *journal.Record, i int, a pci.Address) {
 }
 
 // setReset makes the bus the only reset method of a GPU of NVIDIA, as an operator does if a function level reset is not enough.
-// It reports whether it did.
+// A GPU that has no such method gets none. It reports whether it changed the methods.
 func (t *Tree) setReset(s *device.Snapshot, a pci.Address) bool {
 	f, ok := s.Function(a)
 	if !ok || f.Vendor != 0x10de || f.Type != device.GPU || device.IsVFIO(f.Driver) {

@@ -168,7 +168,7 @@ func (d *Driver) gpuOf(name string) (pci.Address, bool) {
 // ErrNotAllocated says that a claim has no device of the driver on its node.
 var ErrNotAllocated = errors.New("no device of " + Name + " on this node is allocated to the claim")
 
-// Prepare lets the pods of an allocated claim use its devices. It may be repeated. It fails if a GPU is not on its host driver.
+// Prepare lets the pods of an allocated claim use its devices. It may be repeated. It fails if a GPU is on a VFIO driver.
 func (d *Driver) Prepare(ctx context.Context, c *resourceapi.ResourceClaim) error {
 	if err := d.answers(ctx); err != nil {
 		return err

@@ -247,9 +247,9 @@ func (k *Kernel) AddGPUAndNIC(bus uint8, vfs int) (gpu, pf pci.Address, all []pc
 	return at(bus+2, 0, 0), nic.Address, k.VFs(nic.Address)
 }
 
-// Scale adds n functions that can be assigned, for measurements: PFs with seven
-// VFs each below switches, two PFs to a switch and a GPU for every sixteen of
-// them, spread over domains of their own from 1 up and over two NUMA nodes.
+// Scale adds n functions that can be assigned, for measurements: a GPU and two
+// PFs with seven VFs each below every switch. The switches are spread over
+// domains of their own from 1 up and over two NUMA nodes.
 // It returns their addresses; ports come on top. 4,096 functions are a quarter
 // of a million files and links: seconds on a tmpfs, maybe a minute on a disk.
 func (k *Kernel) Scale(n int) []pci.Address {

@@ -220,7 +220,7 @@ func (n *Node) Stop() {
 	})
 }
 
-// Lost returns nil while the machine and the node's services run. If the machine ended by itself, the error is lab.ErrLost.
+// Lost returns nil while the machine and the node's services run. If the machine ended by itself, the error matches lab.ErrLost.
 func (n *Node) Lost() error {
 	err := n.servicesEnded()
 	if err == nil {

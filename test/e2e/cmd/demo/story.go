@@ -240,7 +240,7 @@ func (s *story) kubectl(ctx context.Context, args ...string) (string, error) {
 const (
 	// awaitLimit is for what the cluster does by itself, VMs included: a sanitizing stage took three minutes on a slow host.
 	awaitLimit = 8 * time.Minute
-	// readyLimit is the same for a pod, as kubectl takes it.
+	// readyLimit is for a pod to be ready, as kubectl takes it.
 	readyLimit = "--timeout=300s"
 )
 
