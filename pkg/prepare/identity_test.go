@@ -221,6 +221,24 @@ func TestRescannedDeviceIsAnotherFunction(t *testing.T) {
 	}
 }
 
+// TestNothingMovesBesideAFunctionThatIsGone: somebody gave the GPU to its driver, and its audio function is gone. A repeated Prepare
+// does not take the GPU back for a claim that can't have its devices any more.
+func TestNothingMovesBesideAFunctionThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	gpu, audio := w.k.AddGPUWithAudio(0x62, 15)
+	req := w.request(uid, gpu)
+	w.mustPrepare(req)
+	w.rebind(gpu, "nvidia")
+	w.k.Remove(audio)
+	err := w.untouched(func() error {
+		_, err := w.plugin(nil).Prepare(t.Context(), req)
+		return err
+	})
+	if _, ok := errors.AsType[*effects.GoneError](err); !ok {
+		t.Errorf("Prepare: got %v, want that the audio function is gone", err)
+	}
+}
+
 // TestSettingsOfAReplacedNICStay: a VF of another NIC has the same PF and index. It does not get what the claim's VF had.
 func TestSettingsOfAReplacedNICStay(t *testing.T) {
 	w := newWorld(t)

@@ -236,6 +236,7 @@ func transient(err error) bool {
 // IsMoved reports whether a function of the record is not on its wanted binding. It returns a [GoneError] if a function
 // is gone.
 func (set *Set) IsMoved(ctx context.Context, rec *journal.Record) (bool, error) {
+	moved := false
 	for i := range rec.Plan.Functions {
 		fn := &rec.Plan.Functions[i]
 		now, err := set.now(ctx, fn)
@@ -243,10 +244,10 @@ func (set *Set) IsMoved(ctx context.Context, rec *journal.Record) (bool, error) 
 			return false, fmt.Errorf("claim %s: %w; delete its pod, so that the claim is allocated again", rec.Plan.Claim, err)
 		}
 		if want, ours := FindBinding(rec, fn); ours && now != want {
-			return true, nil
+			moved = true // a later function may be gone
 		}
 	}
-	return false, nil
+	return moved, nil
 }
 
 // Restore returns all functions of a record to their original bindings, groups in parallel. If one fails, it continues
