@@ -91,8 +91,8 @@ const MaxSegment = 256 << 20
 // DamagedError reports the place and kind of a difference between a ledger and the events that were written.
 type DamagedError struct {
 	File string
-	// Line is the line number, from 1, and Offset is the byte offset of the line. Seq is the number of the event that belongs there.
-	// If it is unknown, Seq is -1, or 0 for a damaged header or key.
+	// Line is the line number, from 1; 0 for the file as a whole. Offset is the byte offset of the line. Seq is the number of the event that
+	// belongs there; -1 if that is unknown or there is none.
 	Line   int
 	Offset int64
 	Seq    int64
@@ -103,7 +103,14 @@ func (e *DamagedError) Error() string {
 	if e.File == "" {
 		return fmt.Sprintf("event %d: %s", e.Seq, e.What)
 	}
-	return fmt.Sprintf("%s, line %d (event %d): %s", e.File, e.Line, e.Seq, e.What)
+	place := e.File
+	if e.Line > 0 {
+		place = fmt.Sprintf("%s, line %d", place, e.Line)
+	}
+	if e.Seq >= 0 {
+		place = fmt.Sprintf("%s (event %d)", place, e.Seq)
+	}
+	return place + ": " + e.What
 }
 
 // Segment is one file of a ledger, checked up to its first damage.
@@ -131,7 +138,7 @@ func CheckSegment(name string, data []byte, v note.Verifier) *Segment {
 	head, body, complete := bytes.Cut(data, []byte("\n"))
 	var err error
 	if s.Before, s.Signed, err = openHeader(head, v); err != nil || !complete {
-		s.Damage = &DamagedError{File: name, Line: 1, What: fmt.Sprintf("%v", orCut(err))}
+		s.Damage = &DamagedError{File: name, Line: 1, Seq: -1, What: fmt.Sprintf("%v", orCut(err))}
 		return s
 	}
 	// The signature covers the header and not the name, so a segment could be renamed into the place of another one.

@@ -42,7 +42,7 @@ func (w *Writer) makeKey() ([]byte, error) {
 		return nil, err
 	}
 	if len(names) > 0 {
-		return nil, &ledger.DamagedError{File: ledger.PrivateKeyFile, What: "the private key is missing, and the ledger can't be continued without it"}
+		return nil, &ledger.DamagedError{File: ledger.PrivateKeyFile, Seq: -1, What: "the private key is missing, and the ledger can't be continued without it"}
 	}
 	secret, _, err := note.GenerateKey(rand.Reader, ledger.OriginPrefix+w.config.Node)
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *Writer) useKey(secret string) (err error) {
 	case err != nil:
 		return err
 	case string(beside) != public+"\n":
-		return &ledger.DamagedError{File: ledger.PublicKeyFile, Line: 1, What: "it is not the public half of the node's key"}
+		return &ledger.DamagedError{File: ledger.PublicKeyFile, Line: 1, Seq: -1, What: "it is not the public half of the node's key"}
 	}
 	return nil
 }
