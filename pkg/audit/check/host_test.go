@@ -134,8 +134,8 @@ func flawFaults() []fault {
 }
 
 func romFaults() []fault {
-	// give runs a VMM that has the GPU, with or without an option ROM, and the options behind it.
-	give := func(about, option string, rom bool, state finding.State) fault {
+	// give runs a VMM that has the GPU, with or without an option ROM, by its address in a domain, and the options behind it.
+	give := func(about, domain, option string, rom bool, state finding.State) fault {
 		return fault{rule: "RST-012", about: about, board: freeGPU, state: state, device: deviceIf(state, "gpu0"), plant: func(t *board.Tree) {
 			a := t.Devices["gpu0"].String()
 			if rom {
@@ -144,17 +144,21 @@ func romFaults() []fault {
 				lines[6] = "0x00000000f7000000 0x00000000f707ffff 0x0000000000046200"
 				t.Put(name, strings.Join(lines, "\n"))
 			}
-			t.Start(board.Process{Comm: "qemu-system-x86", Arguments: []string{"/opt/kata/bin/qemu-system-x86_64", "-device", "vfio-pci,host=" + a + option}})
+			t.Start(board.Process{Comm: "qemu-system-x86", Arguments: []string{"/opt/kata/bin/qemu-system-x86_64", "-device", "vfio-pci,host=" + domain + strings.TrimPrefix(a, "0000:") + option}})
 		}}
 	}
 	return []fault{
-		give("a ROM that the VM sees", "", true, ""),
-		give("a ROM file", ",romfile=/x.rom", true, ""),
-		give("a ROM that is kept away", ",rombar=0", true, finding.Pass),
-		give("no ROM file", ",id=x,romfile=", true, finding.Pass),
-		give("no ROM", "", false, finding.Pass),
+		give("a ROM that the VM sees", "0000:", "", true, ""),
+		give("a ROM that the VM sees, by an address without a domain", "", "", true, ""),
+		give("a ROM file", "0000:", ",romfile=/x.rom", true, ""),
+		give("a ROM that is kept away", "0000:", ",rombar=0", true, finding.Pass),
+		give("no ROM file", "0000:", ",id=x,romfile=", true, finding.Pass),
+		give("no ROM", "0000:", "", false, finding.Pass),
 		{rule: "RST-012", about: "a function that is not there", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Start(board.Process{Comm: "qemu-system-x86", Arguments: []string{"/opt/kata/bin/qemu-system-x86_64", "-device", "vfio-pci,host=0000:99:00.0"}})
+		}},
+		{rule: "RST-012", about: "a function that nobody knows", board: freeGPU, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Start(board.Process{Comm: "qemu-system-x86", Arguments: []string{"/opt/kata/bin/qemu-system-x86_64", "-device", "vfio-pci,host=gpu0"}})
 		}},
 	}
 }

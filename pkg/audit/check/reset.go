@@ -221,11 +221,11 @@ func noOptionROM(n *facts.Node) Answer {
 	looked := 0
 	found := over(runtimes.VMMs(n), func(v runtimes.VMM) Answer {
 		return over(v.Passed(), func(p runtimes.Passed) Answer {
-			a, err := pci.ParseAddress(p.Address)
-			if err != nil {
-				return nil // not an address with its domain, so the function is not known
-			}
 			looked++
+			a, err := p.Function()
+			if err != nil {
+				return unknown(fmt.Sprintf("which function %q is, which the VM of process %d has", p.Address, v.PID), v.Cmdline)
+			}
 			f, ok := n.Snapshot.Function(a)
 			if !ok {
 				resource := facts.Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "resource"), How: "read", Status: facts.Absent}

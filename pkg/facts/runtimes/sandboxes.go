@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
 // Sandbox is one of Kata's sandboxes: by its state, its VMM and its bundle.
@@ -73,7 +72,7 @@ func (s *Sandbox) take(v *VMM) {
 		s.Kata.PID = v.PID
 	}
 	for _, p := range v.Passed() {
-		a, err := pci.ParseAddress(p.Address)
+		a, err := p.Function()
 		if err != nil {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
 )
 
@@ -104,6 +105,19 @@ type Passed struct {
 	// WithROM is set if the VM sees the function's option ROM, because neither "rombar=0" nor an empty "romfile=" hides it (QEMU:
 	// hw/pci/pci.c).
 	WithROM bool
+}
+
+// Function returns the address of the function. QEMU takes an address without a domain as one in domain 0 (qdev_prop_pci_host_devaddr in
+// hw/core/qdev-properties-system.c).
+func (p *Passed) Function() (pci.Address, error) {
+	a, err := pci.ParseAddress(p.Address)
+	if err == nil {
+		return a, nil
+	}
+	if a, short := pci.ParseAddress("0000:" + p.Address); short == nil {
+		return a, nil
+	}
+	return pci.Address{}, err
 }
 
 // Passed returns the functions that QEMU's command line names. Functions that were plugged into the running VM are not among them.
