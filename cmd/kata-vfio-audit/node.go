@@ -332,7 +332,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 // finish prints the document and returns the error with its exit code.
 func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b bytes.Buffer
-	o := report.Options{Show: j.show, FailOn: j.failAt}
+	o := report.Options{Show: j.show, FailOn: j.failAt, AlwaysFail: []string{check.LedgerSound}, Strict: j.strict}
 	if j.file == "" {
 		o.Color, o.Width = output.Colorful(stdout), output.Width(stdout)
 	}

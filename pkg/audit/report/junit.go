@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -48,8 +49,8 @@ type (
 	}
 )
 
-// writeJUnit reports failures that are less severe than failOn as skipped, because such failures alone do not make the run fail.
-func writeJUnit(w io.Writer, d *Document, failOn rule.Severity) error {
+// writeJUnit reports as skipped what does not make the run fail, such as failures that are less severe than o.FailOn.
+func writeJUnit(w io.Writer, d *Document, o *Options) error {
 	suites := junitSuites{Name: "kata-vfio-audit " + d.Subject.Label(), junitCounts: junitCounts{Time: "0"}}
 	for _, g := range rule.Groups() {
 		suite := junitSuite{
@@ -60,7 +61,7 @@ func writeJUnit(w io.Writer, d *Document, failOn rule.Severity) error {
 		for i := range d.Findings {
 			f := &d.Findings[i]
 			if (&rule.Rule{ID: f.ID}).Group() == g.Letters {
-				suite.add(newJUnitCase(f, failOn))
+				suite.add(newJUnitCase(f, o))
 			}
 		}
 		if suite.Tests > 0 {
@@ -98,8 +99,8 @@ func (s *junitSuite) add(c junitCase) {
 	}
 }
 
-// newJUnitCase reports unknown findings as skipped, not passed: JUnit has no other word for them.
-func newJUnitCase(f *finding.Finding, failOn rule.Severity) junitCase {
+// newJUnitCase reports an unknown finding as skipped, not passed; as an error if it makes the run fail. JUnit has no other word for it.
+func newJUnitCase(f *finding.Finding, o *Options) junitCase {
 	c := junitCase{Class: f.ID, Name: f.Title, Time: "0"}
 	if f.Device != nil || f.Object != "" {
 		c.Name += " [" + about(f) + "]"
@@ -107,8 +108,8 @@ func newJUnitCase(f *finding.Finding, failOn rule.Severity) junitCase {
 	result := &junitResult{Message: fmt.Sprintf("%s: %s", f.State, f.Text)}
 	switch f.State {
 	case finding.Fail:
-		if failOn != "" && f.Severity.Compare(failOn) > 0 {
-			result.Message = fmt.Sprintf("fails with severity %s, less severe than %s: %s", f.Severity, failOn, f.Text)
+		if o.FailOn != "" && f.Severity.Compare(o.FailOn) > 0 && !slices.Contains(o.AlwaysFail, f.ID) {
+			result.Message = fmt.Sprintf("fails with severity %s, less severe than %s: %s", f.Severity, o.FailOn, f.Text)
 			c.Skipped = result
 			break
 		}
@@ -116,6 +117,13 @@ func newJUnitCase(f *finding.Finding, failOn rule.Severity) junitCase {
 		c.Failure = result
 	case finding.Error:
 		result.Type = string(finding.Error)
+		c.Error = result
+	case finding.Unknown:
+		if !o.Strict {
+			c.Skipped = result
+			break
+		}
+		result.Type = string(finding.Unknown)
 		c.Error = result
 	case finding.Pass:
 	case finding.Waived:

@@ -43,6 +43,10 @@ type Options struct {
 	Show rule.Severity
 	// FailOn is the least severity whose failures make the run fail, with its exit code; empty for every one.
 	FailOn rule.Severity
+	// AlwaysFail are the IDs of rules whose failures make the run fail, whatever FailOn says.
+	AlwaysFail []string
+	// Strict is set if the run also fails for checks that could not tell.
+	Strict bool
 	Color  bool
 	// Width is the width of text for people, in characters; 0 is [output.PageWidth].
 	Width int
@@ -82,7 +86,7 @@ func Write(w io.Writer, d *Document, format string, o Options) error {
 	case "sarif":
 		return writeSARIF(w, d.visible())
 	case "junit":
-		return writeJUnit(w, d.visible(), o.FailOn)
+		return writeJUnit(w, d.visible(), &o)
 	case "ocsf":
 		return writeOCSF(w, d)
 	case "csv":
