@@ -101,10 +101,10 @@ func applyCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Configure the node as the blueprint says",
-		Long: "apply makes the changes that plan shows. After an error it undoes all of them. You can repeat it: it completes an apply\n" +
-			"that was interrupted. It backs up files under /var/lib/kata-vfio/bootstrap. Then it runs each needed tool once: for the boot\n" +
-			"loader, the initial RAM file system, systemd, udev, and to restart the container runtime. For an image, it lists the first\n" +
-			"two as manual steps, or runs them inside the image with --chroot-tools.\n\n" + exitCodes,
+		Long: "apply makes the changes that plan shows. If it can't write one of them, it undoes all. You can repeat it: it completes an\n" +
+			"apply that was interrupted, and runs the tools that failed. It backs up files under /var/lib/kata-vfio/bootstrap. Then it runs\n" +
+			"each needed tool once: for the boot loader, the initial RAM file system, systemd, udev, and to restart the container runtime.\n" +
+			"For an image, it lists the first two as manual steps, or runs them inside the image with --chroot-tools.\n\n" + exitCodes,
 		Example: "  kata-vfio-bootstrap apply -f gpu-pool.yaml --dry-run\n  kata-vfio-bootstrap apply -f gpu-pool.yaml\n  kata-vfio-bootstrap apply --root /mnt/image --chroot-tools",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: o.check,
