@@ -77,7 +77,8 @@ func (h *hardware) run(answers string, args ...string) (table string, code int) 
 func (h *hardware) script(answers string, args ...string) (out string, code int) {
 	h.t.Helper()
 	const shell = `echo $$ >"$0"; exec /bin/sh ../../scripts/prove-on-hardware.sh "$@"`
-	cmd := exec.CommandContext(h.t.Context(), "/bin/sh", append([]string{"-c", shell, filepath.Join(h.bin, "pid")}, args...)...)
+	// A shell can't trap a signal that it ignores from its start on, as below nohup.
+	cmd := exec.CommandContext(h.t.Context(), "/usr/bin/env", append([]string{"--default-signal=HUP", "/bin/sh", "-c", shell, filepath.Join(h.bin, "pid")}, args...)...)
 	cmd.Env = []string{"PATH=" + h.bin + ":/usr/bin:/bin", "KATA_VFIO_ROOT=" + h.root}
 	cmd.Stdin = strings.NewReader(answers)
 	text, err := cmd.CombinedOutput()
