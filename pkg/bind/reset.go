@@ -47,7 +47,7 @@ func (e *UnfinishedError) InKernel() bool {
 }
 
 // Reset resets the functions of r.Set and compares each with its baseline fingerprint. The proof is valid only if the
-// error is nil. With a [NotCleanError], the proof contains what was read. An [UnfinishedError] is no evidence against
+// error is nil. With a [NotCleanError], the proof contains what was read. An [UnfinishedError] is not evidence against
 // the device. tenancy names the tenancy whose traces are removed. Reset may be repeated: if a call for the same tenancy
 // was interrupted, the next call takes the result of that reset, and its proof has no fingerprints from before the
 // reset.

@@ -152,7 +152,7 @@ func (e *Engine) commands(f state.FollowUp, p *host.Platform) [][]string {
 		return [][]string{{"systemctl", "try-reload-or-restart", "systemd-networkd.service"}}
 	case state.SocketStart:
 		return [][]string{{"systemctl", "start", facts.PodResourcesSocket}}
-	case state.SocketStop: // by a pattern, so that it is no error if systemd does not have the unit
+	case state.SocketStop: // by a pattern, so that it is not an error if systemd does not have the unit
 		return [][]string{{"systemctl", "stop", facts.PodResourcesSocket + "*"}}
 	case state.ContainerdRestart:
 		return e.restart(blueprint.RuntimeContainerd)

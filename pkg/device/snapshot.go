@@ -189,7 +189,7 @@ func (s *Snapshot) Served(f *Function) []*Function {
 }
 
 // ServedBehindSwitch returns the GPUs of f's IOMMU group that f probably serves from another device of their card: the
-// card has a switch, and f is of the GPUs' vendor. Intel's Arc cards have their audio there. This is no proof, because
+// card has a switch, and f is of the GPUs' vendor. Intel's Arc cards have their audio there. This does not prove it, because
 // several cards may be behind one switch.
 func (s *Snapshot) ServedBehindSwitch(f *Function) []*Function {
 	group, ok := s.GroupWith(f)

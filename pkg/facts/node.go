@@ -56,7 +56,7 @@ type Node struct {
 
 	memo    sync.Map // of [Memo]
 	stats   sync.Map // path to Stat
-	real    sync.Map // path to the target of its link, or "" if it is no link
+	real    sync.Map // path to the target of its link, or "" if it is not a link
 	decoded sync.Map // name and text of a journal's file to its record
 }
 

@@ -113,7 +113,7 @@ type Registers struct {
 	// ACS is the control word of Access Control Services.
 	ACS *uint16 `json:"acs,omitempty"`
 	// ATS is whether address translation services were on. The kernel switches ATS on and off when it attaches the function to an
-	// IOMMU domain, so a change alone is no fault.
+	// IOMMU domain, so a change alone is not a fault.
 	ATS *bool `json:"ats,omitempty"`
 }
 

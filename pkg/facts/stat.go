@@ -194,7 +194,7 @@ func (n *Node) Real(name string) string { return Follow(name, n.link) }
 
 // Follow returns where a path leads to once all links are followed, as seen on the node: an absolute link ("/var/run" to "/run")
 // starts again at the node's root, and no link leads out of it. The function link returns the target of a link, or "" for a path
-// that is no link. The paths that link gets, and the path that Follow returns, have no leading slash.
+// that is not a link. The paths that link gets, and the path that Follow returns, have no leading slash.
 func Follow(name string, link func(name string) string) string {
 	done, rest, links := "", split(name), 0
 	for len(rest) > 0 {
@@ -239,7 +239,7 @@ func (n *Node) Link(name string) Fact {
 	return fact(name, target, "link", err)
 }
 
-// link returns the target of a link, or "" for a path that is no link. It reads each path once, because most paths share their directories.
+// link returns the target of a link, or "" for a path that is not a link. It reads each path once, because most paths share their directories.
 func (n *Node) link(name string) string {
 	if target, ok := n.real.Load(name); ok {
 		return target.(string)

@@ -77,7 +77,7 @@ func (m *Maintainer) proven(id device.Identity) (journal.SanitizeProof, error) {
 
 // ConcludeStage carries out the decision on an ended stage: a clean device becomes free, an interrupted stage is
 // repeated, and any other device is quarantined. The decision is written to the ledger first, so that a crash after it
-// can only repeat the event, but never lose it. image is the digest of the image that ran. It is no error if the stage
+// can only repeat the event, but never lose it. image is the digest of the image that ran. It is not an error if the stage
 // is decided already.
 //
 // Errors a caller may branch on: [effects.EvidenceError].

@@ -15,7 +15,7 @@ import (
 // rules are the rules of a config while they are applied to a snapshot.
 type rules struct {
 	list []deviceRule
-	// standard is set for the default rules. It is no mistake in the config if these don't fit the node.
+	// standard is set for the default rules. It is not a mistake in the config if these don't fit the node.
 	standard bool
 	// slices permit slices of GPUs.
 	slices []sliceRule

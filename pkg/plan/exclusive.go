@@ -110,7 +110,7 @@ func within[V any](s *device.Snapshot, f *device.Function, domains map[isolation
 	return all
 }
 
-// tenancies returns the functions that tenants have, with the tenants' IDs. A sanitizing stage is no tenant: its
+// tenancies returns the functions that tenants have, with the tenants' IDs. A sanitizing stage is not a tenant: its
 // function still counts for the last tenant.
 func (n *Node) tenancies() map[pci.Address]string {
 	all := map[pci.Address]string{}

@@ -277,7 +277,7 @@ func (l *partitionLook) against(s *PartitionState, inTheWay []fabric.Partition) 
 	return append(slices.Compact(claims), others...)
 }
 
-// fault names what is wrong with a free GPU. It leaves out that Fabric Manager is away, which is no fault of a single
+// fault names what is wrong with a free GPU. It leaves out that Fabric Manager is away, which is not a fault of a single
 // partition.
 func (l *partitionLook) fault(a pci.Address) string {
 	f, ok := l.node.Snapshot.Function(a)

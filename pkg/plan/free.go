@@ -46,7 +46,7 @@ func (c *candidate) unheld() *rule.Verdict {
 }
 
 // explained refuses a function on a VFIO driver if no claim's record explains why it is there and a damaged record may
-// be the record of its claim. A record of policy "bound" is no explanation, because claims borrow its functions.
+// be the record of its claim. A record of policy "bound" does not explain that, because claims borrow its functions.
 func (c *candidate) explained() *rule.Verdict {
 	if c.node.Damaged == "" {
 		return nil

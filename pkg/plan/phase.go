@@ -15,7 +15,7 @@ const (
 	ResetBefore Phase = "resetBefore"
 	// ConfigureVFs makes the PFs apply the settings of the VFs.
 	ConfigureVFs Phase = "configureVFs"
-	// ApplySettings has the providers make those settings of functions that are no activations; see [Setting]. Activate
+	// ApplySettings has the providers make those settings of functions that are not activations; see [Setting]. Activate
 	// has them make the activations, and Deactivate has them take the activations back.
 	ApplySettings Phase = "applySettings"
 	Activate      Phase = "activate"

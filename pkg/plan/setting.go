@@ -3,7 +3,7 @@ package plan
 import "slices"
 
 // Setting is a value that a provider sets for a claim, and takes back after it, such as the scheduling of a slice, the
-// type of a vGPU, or the partition of a fabric. The driver of a function is no setting. Package plan decides the
+// type of a vGPU, or the partition of a fabric. The driver of a function is not a setting. Package plan decides the
 // setting, and the provider that it names carries it out; see [bind.Provider].
 type Setting struct {
 	// Provider is the provider's name.

@@ -146,7 +146,7 @@ func (w *HealthWatch) Look(ctx context.Context) {
 		return
 	}
 	h := w.Source.Health(now)
-	if fabric.SameReason(h.Refuses, w.refuses) { // numbers such as the free space change all the time, and are no change of the reason
+	if fabric.SameReason(h.Refuses, w.refuses) { // numbers such as the free space change all the time, and are not a change of the reason
 		h.Refuses = w.refuses
 	}
 	text, err := h.Encode()

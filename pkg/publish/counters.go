@@ -108,7 +108,7 @@ func (n *Node) before(e *entry, prefix string) []resourceapi.DeviceCounterConsum
 	return n.ever(e, prefix)
 }
 
-// ever is like before, but for any device, also one that does not stay.
+// ever is like before, for any device, also one that does not stay.
 func (n *Node) ever(e *entry, prefix string) []resourceapi.DeviceCounterConsumption {
 	var all []resourceapi.DeviceCounterConsumption
 	for _, c := range n.Consumed[Allocated{Pool: e.pool, Name: e.name}] {

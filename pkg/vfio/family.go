@@ -107,7 +107,7 @@ func Shims(ctx context.Context, fs *sysfs.FS, sandboxID string) ([]Holder, error
 }
 
 // isShim reports whether a process works in the sandbox's bundle or has the sandbox's ID as an argument. A working
-// directory whose path is too long to be read is no bundle, and any process may have one.
+// directory whose path is too long to be read is not a bundle, and any process may have one.
 func isShim(ctx context.Context, fs *sysfs.FS, wait *patience, pid int, sandboxID string) (bool, error) {
 	dir := sysfs.Process(pid)
 	cwd, err := fs.ReadLink(dir + "/cwd")

@@ -119,7 +119,7 @@ func (s *survey) openFiles(ctx context.Context, pid int, u *Usage) error {
 	return err
 }
 
-// openFile adds one open file to the usage of a process. Targets that are no paths are the names of the kernel's
+// openFile adds one open file to the usage of a process. Targets that are not paths are the names of the kernel's
 // anonymous inodes (virt/kvm/kvm_main.c, drivers/hv/mshv_root_main.c, drivers/vfio/group.c). It reads each link, so
 // that a copy of the node has the link.
 func (s *survey) openFile(o *openFile, u *Usage) error {

@@ -73,7 +73,7 @@ const (
 // state that could not be read or parsed. A directory without a state is a sandbox that is being created or removed.
 //
 // The Go runtime has its states in /run/vc/sbs/<id>/persist.json, the Rust runtime in /run/kata/<id>/state.json. Kata writes the
-// files for its own next process; they are no stable interface. The format here is that of Kata 4.1.0. A file in another format
+// files for its own next process; they are not a stable interface. The format here is that of Kata 4.1.0. A file in another format
 // counts as damaged, and nothing of it is used. States contain annotations of pods: only the fields declared here are read.
 func ReadKataSandboxes(n *facts.Node) ([]KataSandbox, []facts.Fact) {
 	var found []KataSandbox
