@@ -53,7 +53,7 @@ func TestClaims(t *testing.T) {
 			if variant == image.Legacy {
 				others = "VLANs|Guestnet|Endpoint|Provisioned|VGPUThat|VGPUWhose"
 				if testing.Short() { // what the variants do otherwise: groups and their nodes
-					others += "|Refusals|BoundB|Override|UnprepareWaits"
+					others += "|Refusals|BoundB|Override|UnprepareWaits|Drain|HiddenHolder|LongPath|KeptWarm|FrameBuffer|VGPU"
 				}
 			}
 			// With one processor the emulated VMs, three at a time here, are steadier.

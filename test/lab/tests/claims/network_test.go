@@ -106,7 +106,7 @@ func TestVFsAreProvisioned(t *testing.T) {
 		}
 		return all[0]
 	}
-	if got := provision(8); !strings.Contains(got.Refused, "it supports 7") {
+	if got := provision(8); !strings.Contains(got.Refused, "supports 7") {
 		t.Errorf("8 VFs: %+v", got)
 	}
 	if got := provision(3); got.Refused != "" {
