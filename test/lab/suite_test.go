@@ -56,6 +56,9 @@ func TestClaims(t *testing.T) {
 					others += "|Refusals|BoundB|Override|UnprepareWaits|Drain|HiddenHolder|LongPath|KeptWarm|FrameBuffer|VGPU"
 				}
 			}
+			if testing.Short() { // several VMs each, one after the other: minutes
+				others += "|VLANs|Sanitizing"
+			}
 			// With one processor the emulated VMs, three at a time here, are steadier.
 			plugged := topology.WithNamespace()
 			m := labtest.Start(t, lab.Config{VFIO: variant, CPUs: 1, Topology: &plugged})
@@ -106,10 +109,14 @@ func TestDiscovery(t *testing.T) {
 	})
 }
 
-// A plugin killed at every point of its work.
+// A plugin killed at every point of its work. With -short, the points of settings are left to the crash tests of package prepare.
 func TestCrash(t *testing.T) {
 	m := labtest.Start(t, lab.Config{})
-	suite.Run(t, m, "./tests/crash", "-test.timeout=35m")
+	args := []string{"-test.timeout=35m"}
+	if testing.Short() {
+		args = append(args, "-test.skip=SettingOfAVF|WithAVGPU")
+	}
+	suite.Run(t, m, "./tests/crash", args...)
 }
 
 // What a kernel, a disk and other processes can do to a claim.
