@@ -129,7 +129,7 @@ machine: ## build the lab machine's image, if it is not cached
 	@$(LABGO) run ./test/lab/cmd/lab build
 
 .PHONY: demo
-demo: ## show the main job end to end in the lab, then with a cluster, its audit and a sanitizing stage (13 minutes; the first time it builds both)
+demo: ## show the main job end to end in the lab, then with a cluster, its audit and a sanitizing stage (15 minutes; the first time it builds both)
 	@$(MAKE) --no-print-directory -j2 build machine
 	@$(GO) build -o bin/demo-machine ./test/lab/cmd/demo
 	@$(LABGO) run ./test/e2e/cmd/demo

@@ -44,7 +44,7 @@ const overview = `kata-vfio's demo, on virtual hardware in this machine. It chan
 
   Part 1, one minute: a node without a cluster
     bootstrap a bare node, plan a claim, bind its GPU to vfio-pci, boot a VM with it, reset it and prove it clean
-  Part 2, about twelve minutes: a cluster with that node
+  Part 2, about fifteen minutes: a cluster with that node
     install the chart; a tenant's pod gets a GPU in its VM; attacks are refused
     the security team's audit finds a fault, explains it, and confirms its fix; the device is reset and returned
     a pod gets two GPUs that NVLink joins, as one device in one VM: a partition of Fabric Manager
