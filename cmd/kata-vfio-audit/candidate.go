@@ -137,7 +137,7 @@ func (j *judging) conclude(cmd *cobra.Command, c *audit.Candidate) error {
 		return err
 	}
 	switch {
-	case slices.ContainsFunc(c.Remaining, isLedgerFailure):
+	case slices.ContainsFunc(c.Failing(), isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
 	case c.Verdict == audit.Unfit && len(c.Failing()) == 0:
 		return &verdictError{code: exitFindings, text: "the node is unfit until you solve what prevents bootstrap's changes"}

@@ -332,7 +332,7 @@ func (o *opened) subject(n *facts.Node, now time.Time) finding.Subject {
 // finish prints the document and returns the error with its exit code.
 func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 	var b bytes.Buffer
-	o := report.Options{Show: j.show, FailOn: j.failAt, AlwaysFail: []string{check.LedgerSound}, Strict: j.strict}
+	o := report.Options{Show: j.show, FailOn: j.failAt, Strict: j.strict}
 	if j.file == "" {
 		o.Color, o.Width = output.Colorful(stdout), output.Width(stdout)
 	}
@@ -348,9 +348,8 @@ func (j *judging) finish(stdout io.Writer, doc *report.Document) error {
 // verdict returns the error that ends the program with the exit code of the findings; nil if there are none.
 func (j *judging) verdict(doc *finding.Report) error {
 	switch failing := doc.Failing(j.failAt); {
-	// A failure of the ledger comes first, whatever --fail-on says: such a ledger may hide the facts that other findings are
-	// based on.
-	case slices.ContainsFunc(doc.Findings, isLedgerFailure):
+	// A failure of the ledger comes first: such a ledger may hide the facts that other findings are based on.
+	case slices.ContainsFunc(failing, isLedgerFailure):
 		return &verdictError{code: exitLedger, text: "the ledger failed its verification: `kata-vfio-audit ledger verify` shows where"}
 	case len(failing) > 0:
 		return &verdictError{code: exitFindings, text: fmt.Sprintf("findings of severity %s or worse: %d", j.failAt, len(failing))}
@@ -360,9 +359,8 @@ func (j *judging) verdict(doc *finding.Report) error {
 	return nil
 }
 
-func isLedgerFailure(f finding.Finding) bool {
-	return f.ID == check.LedgerSound && f.State == finding.Fail
-}
+// isLedgerFailure reports whether a failure is one of the ledger's verification.
+func isLedgerFailure(failing finding.Finding) bool { return failing.ID == finding.LedgerSound }
 
 // verdictError ends the program with the exit code of a verdict. Nothing went
 // wrong.

@@ -132,7 +132,7 @@ func (c *Candidate) outcome() CandidateVerdict {
 
 // Failing returns the remaining failures that make the node unfit.
 func (c *Candidate) Failing() []finding.Finding {
-	return slices.DeleteFunc(slices.Clone(c.Remaining), func(f finding.Finding) bool { return f.Severity.Compare(c.FailOn) > 0 })
+	return slices.DeleteFunc(slices.Clone(c.Remaining), func(f finding.Finding) bool { return !f.FailsAt(c.FailOn) })
 }
 
 // Undetermined reports whether a check has no answer, even if a reboot will give one.

@@ -40,7 +40,7 @@ func Run(n *facts.Node, checks []Check, o Options) *finding.Report {
 	r.Basis, r.Exposures = new(n.Basis()), finding.ExposureWords()
 	r.Summary.Devices = len(n.Snapshot.Functions)
 	r.Summary.Claims = claimsAffected(n, r.Findings)
-	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == LedgerSound }) {
+	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == finding.LedgerSound }) {
 		r.NodeRecords = nodeRecords(n)
 	}
 	if slices.ContainsFunc(checks, func(c Check) bool { return c.ID == kataSandboxes }) {

@@ -19,14 +19,10 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
-// LedgerSound is the rule whose failure means that the node's history can't be
-// trusted: the audit has an exit code for it.
-const LedgerSound = "OBS-001"
-
 // observationChecks returns the checks of group OBS: they judge the node's history, whether its records agree, and the audit itself.
 func observationChecks() []Check {
 	return []Check{
-		{ID: LedgerSound, Judge: ledgerVerifies},
+		{ID: finding.LedgerSound, Judge: ledgerVerifies},
 		{ID: "OBS-002", Judge: anchored},
 		{ID: "OBS-003", Judge: checkReplay},
 		{ID: "OBS-004", Review: coverage},
@@ -118,7 +114,7 @@ func checkReplay(n *facts.Node) Answer {
 		return unknown("the ledger's history", dir)
 	}
 	if p := b.report.Problems; len(p) > 0 { // an unreadable event must not count as a missing one
-		dir.Status, dir.Err = facts.Broken, "it was altered ("+LedgerSound+"): "+p[0].What
+		dir.Status, dir.Err = facts.Broken, "it was altered ("+finding.LedgerSound+"): "+p[0].What
 		return unknown("the current state by the ledger", dir)
 	}
 	var damaged []facts.Fact

@@ -66,9 +66,11 @@ func (s *Subject) Label() string {
 
 // Summary counts a report's findings.
 type Summary struct {
-	// Verdict is fail if a check fails with the severity of [Report.FailOn] or a worse one, else unknown if a check could not
-	// tell, else pass.
+	// Verdict is fail if a check fails with the severity of [Report.FailOn] or a worse one, or if LedgerFails is set. Else it is unknown if a
+	// check could not tell, else pass.
 	Verdict State `json:"verdict"`
+	// LedgerFails is set if [LedgerSound] fails.
+	LedgerFails bool `json:"ledgerFails,omitempty"`
 	// States counts findings by state, including states without any.
 	States map[State]int `json:"states"`
 	// Failed counts failures by severity, including severities without any.
@@ -126,6 +128,7 @@ func (r *Report) Finish() {
 		s.States[f.State]++
 		if f.State == Fail {
 			s.Failed[f.Severity]++
+			s.LedgerFails = s.LedgerFails || f.ID == LedgerSound
 			for _, t := range f.Tenants {
 				tenants[t] = true
 			}
@@ -153,6 +156,16 @@ func (s *Summary) verdict(failOn rule.Severity) State {
 	return Pass
 }
 
+// LedgerSound is the rule whose failure means that the node's history can't be trusted. It makes a run fail whatever its severity: such a
+// ledger may hide the facts that other findings are based on.
+const LedgerSound = "OBS-001"
+
+// FailsAt reports whether the finding makes a run fail at a severity: it fails with this severity or a worse one, or it is of [LedgerSound].
+// An empty severity stands for any. The exit code and all formats follow it.
+func (f *Finding) FailsAt(at rule.Severity) bool {
+	return f.State == Fail && (at == "" || f.ID == LedgerSound || f.Severity.Compare(at) <= 0)
+}
+
 // Fails reports whether a check fails, with any severity.
 func (s *Summary) Fails() bool { return s.States[Fail] > 0 }
 
@@ -171,9 +184,11 @@ func list[T any](items []T) []T {
 	return items
 }
 
-// FailsAt reports whether a rule fails with the severity or a worse one; an empty
-// severity stands for any.
+// FailsAt reports whether a finding of the report fails at a severity: see [Finding.FailsAt].
 func (s *Summary) FailsAt(at rule.Severity) bool {
+	if s.LedgerFails {
+		return true
+	}
 	for severity, failed := range s.FailedRules {
 		if failed > 0 && (at == "" || severity.Compare(at) <= 0) {
 			return true
@@ -182,13 +197,12 @@ func (s *Summary) FailsAt(at rule.Severity) bool {
 	return false
 }
 
-// Failing returns the findings that fail with the severity or a worse one, in
-// order.
+// Failing returns the findings that fail at a severity, in order: see [Finding.FailsAt].
 func (r *Report) Failing(at rule.Severity) []Finding {
 	var failing []Finding
-	for _, f := range r.Findings {
-		if f.State == Fail && f.Severity.Compare(at) <= 0 {
-			failing = append(failing, f)
+	for i := range r.Findings {
+		if r.Findings[i].FailsAt(at) {
+			failing = append(failing, r.Findings[i])
 		}
 	}
 	return failing

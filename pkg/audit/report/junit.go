@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
@@ -108,7 +107,7 @@ func newJUnitCase(f *finding.Finding, o *Options) junitCase {
 	result := &junitResult{Message: fmt.Sprintf("%s: %s", f.State, f.Text)}
 	switch f.State {
 	case finding.Fail:
-		if o.FailOn != "" && f.Severity.Compare(o.FailOn) > 0 && !slices.Contains(o.AlwaysFail, f.ID) {
+		if !f.FailsAt(o.FailOn) {
 			result.Message = fmt.Sprintf("fails with severity %s, less severe than %s: %s", f.Severity, o.FailOn, f.Text)
 			c.Skipped = result
 			break

@@ -10,21 +10,29 @@ import (
 )
 
 // TestJUnitFailsWithTheRun: whatever ends the run with an error is a failure or an error in the file, too, for CI systems that read only it.
+// A ledger that fails its verification does so at every severity, in every format.
 func TestJUnitFailsWithTheRun(t *testing.T) {
-	ledger := finding.Finding{ID: "OBS-001", Title: "The ledger verifies", State: finding.Fail, Severity: rule.Medium, Text: "it ends in the middle of a write"}
-	unsure := finding.Finding{ID: "IOM-001", Title: "The IOMMU is on", State: finding.Unknown, Severity: rule.Critical, Text: "the registers can't be read"}
+	ledger := finding.Finding{ID: finding.LedgerSound, Title: "The ledger verifies", State: finding.Fail, Severity: rule.Medium, Text: "it is cut off"}
+	minor := finding.Finding{ID: "RST-012", Title: "No option ROM", State: finding.Fail, Severity: rule.Low, Text: "the VM sees one"}
+	unsure := finding.Finding{ID: "IOM-001", Title: "The IOMMU is on", State: finding.Unknown, Severity: rule.Critical, Text: "can't be read"}
 	for name, c := range map[string]struct {
-		options report.Options
-		want    string
+		findings []finding.Finding
+		options  report.Options
+		counts   string
+		verdict  string
 	}{
-		"a failure below the severity":       {report.Options{FailOn: rule.High}, `failures="0" errors="0" skipped="2"`},
-		"a failure that always fails":        {report.Options{FailOn: rule.High, AlwaysFail: []string{"OBS-001"}}, `failures="1" errors="0" skipped="1"`},
-		"what could not be told, if strict":  {report.Options{FailOn: rule.High, Strict: true}, `failures="0" errors="1" skipped="1"`},
-		"each failure if no severity is set": {report.Options{}, `failures="1" errors="0" skipped="1"`},
+		"a failure below the severity":      {[]finding.Finding{minor}, report.Options{FailOn: rule.High}, `failures="0" errors="0" skipped="1"`, "pass"},
+		"a failure of the ledger":           {[]finding.Finding{minor, ledger}, report.Options{FailOn: rule.High}, `failures="1" errors="0" skipped="1"`, "fail"},
+		"what could not be told":            {[]finding.Finding{unsure}, report.Options{FailOn: rule.High}, `failures="0" errors="0" skipped="1"`, "unknown"},
+		"what could not be told, if strict": {[]finding.Finding{unsure}, report.Options{FailOn: rule.High, Strict: true}, `failures="0" errors="1" skipped="0"`, "unknown"},
+		"each failure without a severity":   {[]finding.Finding{minor}, report.Options{}, `failures="1" errors="0" skipped="0"`, "fail"},
 	} {
-		got, _, _ := strings.Cut(write(t, document([]finding.Finding{ledger, unsure}), "junit", c.options), "<testsuite ")
-		if !strings.Contains(got, c.want) {
-			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		d := document(c.findings)
+		if got, _, _ := strings.Cut(write(t, d, "junit", c.options), "<testsuite "); !strings.Contains(got, c.counts) {
+			t.Errorf("%s: got %s, want %s", name, got, c.counts)
+		}
+		if got := write(t, d, "json", c.options); !strings.Contains(got, `"verdict": "`+c.verdict+`"`) {
+			t.Errorf("%s: got %s, want the verdict %s", name, got, c.verdict)
 		}
 	}
 }

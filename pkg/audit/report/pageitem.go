@@ -64,6 +64,12 @@ func newItems(findings []finding.Finding, rules []rule.Rule, who *tenants) []ite
 	return items
 }
 
+// failsAt reports whether the item makes a run fail at a severity: see [finding.Finding.FailsAt].
+func (it *item) failsAt(at rule.Severity) bool {
+	f := finding.Finding{ID: it.Rule.ID, State: it.State, Severity: it.Severity}
+	return f.FailsAt(at)
+}
+
 // makeAnchor names the item that a finding is in.
 func makeAnchor(f *finding.Finding) string {
 	return "f-" + f.ID + "-" + string(f.State)

@@ -242,11 +242,11 @@ func newReferences(findings []finding.Finding, items []item) map[pci.Address][]r
 	return refs
 }
 
-// weigh marks the references that fail with the severity or a worse one; if it is empty, all that fail.
+// weigh marks the references to findings that fail at the severity.
 func weigh(refs map[pci.Address][]reference, failOn rule.Severity) {
 	for _, list := range refs {
 		for i := range list {
-			list[i].Counts = list[i].Item.State == finding.Fail && (failOn == "" || list[i].Item.Severity.Compare(failOn) <= 0)
+			list[i].Counts = list[i].Item.failsAt(failOn)
 		}
 	}
 }

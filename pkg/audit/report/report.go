@@ -41,10 +41,8 @@ type Options struct {
 	// Show is the least severity that is shown, in every format and state; empty shows all. The summary counts the whole
 	// report.
 	Show rule.Severity
-	// FailOn is the least severity whose failures make the run fail, with its exit code; empty for every one.
+	// FailOn is the least severity whose failures make the run fail, with its exit code; empty for every one. See [finding.Finding.FailsAt].
 	FailOn rule.Severity
-	// AlwaysFail are the IDs of rules whose failures make the run fail, whatever FailOn says.
-	AlwaysFail []string
 	// Strict is set if the run also fails for checks that could not tell.
 	Strict bool
 	Color  bool
