@@ -327,6 +327,9 @@ func checkProbes(t *testing.T, pod corev1.PodSpec) {
 	if live := c.LivenessProbe; live.PeriodSeconds*live.FailureThreshold < 300 {
 		t.Errorf("the program is ended after %d failures, %d s apart", live.FailureThreshold, live.PeriodSeconds)
 	}
+	if start := c.StartupProbe; start != nil && start.PeriodSeconds*start.FailureThreshold < 600 {
+		t.Errorf("the program is ended in its start after %d failures, %d s apart", start.FailureThreshold, start.PeriodSeconds)
+	}
 	for _, p := range c.Ports {
 		if p.Name != "metrics" {
 			t.Errorf("the port %s is open", p.Name)
