@@ -15,7 +15,7 @@ type Detail int
 
 const (
 	// Folded draws the counts of most root buses instead of their functions. Root buses with refused functions are drawn with all
-	// their functions, as far as there is room.
+	// their functions, until the room is used up.
 	Folded Detail = iota
 	// Everything draws each function.
 	Everything

@@ -43,7 +43,7 @@ type Start struct {
 	Socket string `json:"socket,omitempty"`
 }
 
-// Is reports whether a later look shows the same start, as far as it can be seen.
+// Is reports whether a later look can be of the same start. If the later look saw no socket, only the boots are compared.
 func (s Start) Is(later Start) bool {
 	return s.Boot == later.Boot && (s.Socket == later.Socket || later.Socket == "")
 }

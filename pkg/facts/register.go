@@ -63,7 +63,7 @@ func (n *Node) Permissions(name string) (fs.FileMode, Fact) {
 	return info.Mode().Perm(), seen
 }
 
-// Config returns a function's configuration space, as far as the kernel lets the reader see it. The caller sets the fact's value.
+// Config returns the part of a function's configuration space that the kernel lets the reader see. The caller sets the fact's value.
 // Config does not access a function that is locked or does not answer.
 func (n *Node) Config(a pci.Address) ([]byte, Fact) {
 	seen := Fact{Path: "/" + path.Join(sysfs.FunctionPath(a), "config"), How: "config"}

@@ -42,7 +42,8 @@ func (k kept) isBridge(f *device.Function) bool {
 	return k.is(f) && f.Class.Sub() == pci.ClassPCIBridge
 }
 
-// sameDevice reports whether a and b are the same kind of device, and the device stayed on the bus in between, as far as that can be seen.
+// sameDevice reports whether a and b are the same kind of device, and nothing shows that the device left the bus in
+// between. A device that comes back has a new inode in sysfs.
 func sameDevice(a, b *device.Function) bool {
 	return a.Inode == b.Inode && a.Vendor == b.Vendor && a.Device == b.Device && a.SubVendor == b.SubVendor && a.SubDevice == b.SubDevice &&
 		a.Class == b.Class && a.Revision == b.Revision && a.Modalias == b.Modalias

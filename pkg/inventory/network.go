@@ -23,7 +23,7 @@ type network struct {
 	addresses map[string][]string // by netdev
 	byIndex   map[int][]string    // IPv4 addresses, by the netdev's index
 	routes    map[string][]string
-	stacked   map[string][]string // uppers by netdev, as far as they were read
+	stacked   map[string][]string // uppers by netdev, of the netdevs that were read
 }
 
 // readNetwork reads the addresses and routes of the node: IPv4 addresses as [Addresses] does, everything else from proc. In a copy of a

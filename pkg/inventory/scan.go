@@ -56,7 +56,7 @@ type scan struct {
 	// functions and groups hold what was read; nil for a function or group that does not exist.
 	functions map[pci.Address]*device.Function
 	groups    map[int]*device.Group
-	// places are the places in the device tree of functions, as far as the directory that lists functions was read.
+	// places are the places of functions in the device tree. It has only functions that were found in the directory that lists functions.
 	places map[pci.Address]string
 	// The sources of uses are read when the first function needs them. If ask is nil, the scan makes a connection of its own.
 	ask     *link.Rtnetlink

@@ -276,7 +276,7 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	return p.order.Begin(ctx, req, rec.Kind)
 }
 
-// reserve records the pods that a prepared claim is reserved for now. After a pod was deleted by force, another pod can
+// reserve records the pods for which the API server has reserved a prepared claim. After a pod was deleted by force, another pod can
 // use the same claim without an Unprepare in between. [Preparer.HandOver] resets the devices when the VM of the next
 // pod gets them.
 func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Record, error) {

@@ -185,7 +185,7 @@ const (
 	minProse = 20
 )
 
-// wrapped narrows the columns of prose, the widest first, until the rows fit limit, or as far as possible. It returns
+// wrapped narrows the columns of prose, the widest first, until the rows fit limit or no column can be narrower. It returns
 // the rows. The rest of a wrapped text is in rows of its own.
 func wrapped(rows [][]Cell, widths []int, limit, gap int) [][]Cell {
 	over := gap*(len(widths)-1) - limit

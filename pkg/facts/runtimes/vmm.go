@@ -24,7 +24,7 @@ type VMM struct {
 	args []string
 }
 
-// VMMs returns the running VMMs, as far as /proc shows them.
+// VMMs returns the running VMMs that /proc shows.
 func VMMs(n *facts.Node) []VMM {
 	var vmms []VMM
 	// Names are cut after 15 characters.

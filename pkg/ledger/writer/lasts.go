@@ -13,8 +13,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// lasts has the last events of this boot that concern some functions, as far as the ledger was read: up to an offset of a file. Its
-// zero value has none.
+// lasts has the last events of this boot that concern some functions. It covers the ledger up to the offset of a file to which the
+// ledger was read. Its zero value has no events.
 type lasts struct {
 	mu     sync.Mutex // guards the fields below, and is held while the ledger is read
 	types  []ledger.Type

@@ -14,7 +14,8 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-// recall has the tenancies of some claims, as far as the ledger was read: up to an offset of a file. Its zero value has none.
+// recall has the tenancies of some claims. It covers the ledger up to the offset of a file to which the ledger was read. Its zero value has no
+// tenancies.
 type recall struct {
 	mu     sync.Mutex // guards the fields below, and is held while the ledger is read
 	events map[string][]ledger.Event
