@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -298,6 +299,7 @@ func ledgersGoOn(s *State) []finding.Finding {
 		r := &reports[i]
 		now, ok := fleet.Checkpoint(r.Report)
 		if !ok {
+			found = append(found, s.withoutLedger(r)...)
 			continue
 		}
 		ledgers++
@@ -316,10 +318,29 @@ func ledgersGoOn(s *State) []finding.Finding {
 			}
 		}
 	}
-	if ledgers == 0 {
+	if ledgers == 0 && len(found) == 0 {
 		return notApplicable("no report has a ledger")
 	}
 	return orPass(found, output.Count(anchored, "ledger"))
+}
+
+// withoutLedger fails if the report of a node has no ledger although the node has signed checkpoints of one. A report without records
+// says nothing about ledgers, which K8S-026 reports, and an archive may have been collected without its ledger.
+func (s *State) withoutLedger(r *fleet.NodeReport) []finding.Finding {
+	if r.Report.NodeRecords == nil {
+		return nil
+	}
+	anchors := s.checkpoints(r, ledger.OriginPrefix+r.Node)
+	if len(anchors) == 0 {
+		return nil
+	}
+	last := slices.MaxFunc(anchors, func(a, b anchor) int { return cmp.Compare(a.kept.Size, b.kept.Size) })
+	f := onNode(r.Node, "has signed checkpoints, and its report has no ledger: the ledger was deleted or altered, or can't be read",
+		saw(last.from, ledger.OneLine(last.kept.Signed)), saw("report of "+r.Node, r.Report.Subject.Time))
+	if r.Report.Subject.Kind == "archive" {
+		f.State = finding.Unknown
+	}
+	return []finding.Finding{f}
 }
 
 // checkpoints returns the checkpoints of the ledger in claims' statuses and in older reports. A status counts only for the node of

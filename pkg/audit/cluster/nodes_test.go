@@ -254,6 +254,25 @@ func nodeFaults() []nodeFault {
 		{rule: "K8S-027", about: "its own words about its ledger", says: "another key", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			s.Claims = append(s.Claims, wordsOf("n1", "n1", s))
 		}},
+		{rule: "K8S-027", about: "no ledger any more", says: "node n2 has signed checkpoints, and its report has no ledger", plant: func(_ *testing.T, s *world, _ *board.Tree) {
+			setLedger(s, "n2", nil)
+		}},
+		{rule: "K8S-027", about: "a checkpoint that was edited", says: "node n2 has signed checkpoints", plant: func(_ *testing.T, s *world, _ *board.Tree) {
+			setLedger(s, "n2", &finding.LedgerRecord{Checkpoint: "edited"})
+		}},
+		{rule: "K8S-027", about: "no ledger in the only report, and a checkpoint in a claim", says: "node n2 has signed checkpoints", plant: func(_ *testing.T, s *world, _ *board.Tree) {
+			s.Claims = append(s.Claims, wordsOf("n2", "n2", s))
+			setLedger(s, "n2", nil)
+			s.Reports = slices.Delete(s.Reports, 1, 2)
+		}},
+		{rule: "K8S-027", about: "an archive without the ledger", state: finding.Unknown, says: "node n2 has signed checkpoints", plant: func(_ *testing.T, s *world, _ *board.Tree) {
+			setLedger(s, "n2", nil)
+			reportNamed(s, "n2").Subject.Kind = "archive"
+		}},
+		{rule: "K8S-027", about: "a node that never had a ledger", state: finding.Pass, plant: func(_ *testing.T, s *world, _ *board.Tree) {
+			setLedger(s, "n2", nil)
+			s.Reports = slices.Delete(s.Reports, 1, 2)
+		}},
 		{rule: "K8S-027", about: "an older report vouches for it", state: finding.Pass, plant: func(t *testing.T, s *world, server *board.Tree) {
 			older := *reportNamed(s, "n1")
 			older.Subject.Time = audited().Add(-time.Hour).Format(time.RFC3339)
@@ -261,6 +280,14 @@ func nodeFaults() []nodeFault {
 			s.Reports, s.Claims = []*finding.Report{&older, reportOf(t, server, "n1")}, nil
 		}},
 	}
+}
+
+// setLedger changes the ledger of the latest report of a node; the node's older report keeps its own.
+func setLedger(s *world, node string, to *finding.LedgerRecord) {
+	r := reportNamed(s, node)
+	records := *r.NodeRecords
+	records.Ledger = to
+	r.NodeRecords = &records
 }
 
 // inNameOf is a copy of a node's report that a pod wrote some time later.
