@@ -20,6 +20,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
@@ -152,6 +153,8 @@ func nodeFaults() []nodeFault {
 		{rule: "IOM-003", about: "a failure that a later report hides", says: "n1", plant: maskNoIOMMU("", "", time.Minute)},
 		{rule: "IOM-003", about: "a failure that another node's pod hides", says: "n1", plant: maskNoIOMMU("audit-1", "audit-2", time.Minute)},
 		{rule: "IOM-003", about: "a failure that a report of the future hides", says: "n1", plant: maskNoIOMMU("", "", 3*time.Hour)},
+		{rule: "K8S-024", about: "a failure that a failure of another device hides", says: "VFIO-001 fails in one and not in the latest", plant: maskDevice},
+		{rule: "K8S-025", about: "a failure in place of what is unknown of its device alone", says: "has 2 failures: 2 critical; 1 unknown", plant: maskDevice},
 		{rule: "K8S-024", about: "a repair that the node's own pod reports", state: finding.Pass, plant: maskNoIOMMU("audit-1", "audit-1", time.Minute)},
 		{rule: "K8S-025", about: "a node that fails", says: "node n1: node n1 has 1 failure: 1 critical", plant: func(t *testing.T, s *world, server *board.Tree) {
 			server.SetParameter("vfio", "enable_unsafe_noiommu_mode", "Y")
@@ -307,6 +310,20 @@ func maskNoIOMMU(by, masked string, later time.Duration) func(*testing.T, *world
 		s.Auditors = map[string]string{"audit-1": "n1", "audit-2": "n2"}
 		s.Reports = append(s.Reports, good)
 	}
+}
+
+// maskDevice has node n1 report a failure of one device, and another report in its name with a failure of another device by the same rule.
+func maskDevice(_ *testing.T, s *world, _ *board.Tree) {
+	of := func(address string, state finding.State) finding.Finding {
+		a, _ := pci.ParseAddress(address)
+		return finding.Finding{ID: "VFIO-001", State: state, Severity: rule.Critical, Exposure: finding.Allocated, Device: &a}
+	}
+	failed, later := reportNamed(s, "n1"), inNameOf(s, "n1", "", time.Minute)
+	failed.Findings = []finding.Finding{of("0000:3b:00.0", finding.Fail)}
+	later.Findings = []finding.Finding{of("0000:41:00.0", finding.Fail), of("0000:3b:00.0", finding.Unknown), of("0000:5e:00.0", finding.Unknown)}
+	failed.Finish()
+	later.Finish()
+	s.Reports = append(s.Reports, later)
 }
 
 // splitWords is a claim with a device of a node, whose status has a checkpoint of another node's ledger that no key has signed.

@@ -52,11 +52,10 @@ func (s *State) refuse(r *finding.Report) *finding.Finding {
 // agreed returns a node's report with the additional failures of other reports of the same run, if nothing proves which pod wrote
 // them. So a failure that was repaired meanwhile counts a little longer, but another node can't hide a failure.
 func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
-	known := map[string]bool{}
-	key := func(f *finding.Finding) string { return f.ID + " " + f.Object }
+	known := map[concern]bool{}
 	for i := range r.Report.Findings {
 		if r.Report.Findings[i].State == finding.Fail {
-			known[key(&r.Report.Findings[i])] = true
+			known[concernOf(&r.Report.Findings[i])] = true
 		}
 	}
 	var contradicts []string
@@ -68,8 +67,8 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 			continue
 		}
 		for i := range o.Findings {
-			if f := &o.Findings[i]; f.State == finding.Fail && !known[key(f)] {
-				known[key(f)] = true
+			if f := &o.Findings[i]; f.State == finding.Fail && !known[concernOf(f)] {
+				known[concernOf(f)] = true
 				contradicts = append(contradicts, f.ID)
 				merged = withFailure(merged, f)
 			}
@@ -80,13 +79,24 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	return r, slices.Compact(contradicts)
 }
 
-// withFailure returns a report in which a failure replaces the finding about the same object. It adjusts the counts. Passes stay
+// concern identifies findings of one node that are about the same: a rule, and a device or another object.
+type concern struct{ id, device, object string }
+
+func concernOf(f *finding.Finding) concern {
+	k := concern{id: f.ID, object: f.Object}
+	if f.Device != nil {
+		k.device = f.Device.String()
+	}
+	return k
+}
+
+// withFailure returns a report in which a failure replaces the finding about the same device or object. It adjusts the counts. Passes stay
 // counted: a report that was read has only their number, not the findings.
 func withFailure(r finding.Report, f *finding.Finding) finding.Report {
 	// The copy of the report shares its maps with the original, which other checks read.
 	r.Summary.States, r.Summary.Failed = maps.Clone(r.Summary.States), maps.Clone(r.Summary.Failed)
 	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(o finding.Finding) bool {
-		replaced := o.ID == f.ID && o.Object == f.Object
+		replaced := concernOf(&o) == concernOf(f)
 		if replaced {
 			r.Summary.States[o.State]--
 		}
