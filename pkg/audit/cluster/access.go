@@ -31,12 +31,18 @@ func (a action) String() string {
 func (s *State) whoCan(a action, namespace string) []Grant {
 	var can []Grant
 	for _, g := range s.Grants {
-		inReach := g.Namespace == "" || a.namespaced && g.Namespace == namespace
-		if inReach && !isControlPlane(&g.Subject) && s.allows(&g, a) {
+		if g.reaches(a, namespace) && !isControlPlane(&g.Subject) && s.allows(&g, a) {
 			can = append(can, g)
 		}
 	}
 	return can
+}
+
+// reaches reports whether a grant applies to the objects of an action, anywhere or in the namespace. For RBAC, a Namespace is an object
+// in itself, so a RoleBinding in any namespace can permit changes of that namespace's labels.
+func (g *Grant) reaches(a action, namespace string) bool {
+	isNamespace := a.group == "" && a.resource == "namespaces"
+	return g.Namespace == "" || isNamespace || a.namespaced && g.Namespace == namespace
 }
 
 func (s *State) allows(g *Grant, a action) bool {

@@ -334,6 +334,10 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-008", "no policy", func(s *world) { s.Policies = s.Policies[:3] }, ""},
 		{"K8S-009", "mirror pods bypass the authorization", func(s *world) { s.Version = "v1.33.1" }, ""},
 		{"K8S-009", "no resource.k8s.io/v1", func(s *world) { s.Version = "v1.31.9" }, ""},
+		{"K8S-004", "a tenant's service account labels its own namespace", func(s *world) {
+			grantTo("ServiceAccount", "t1", "default")(s)
+			s.Grants[len(s.Grants)-1].Namespace = "t1"
+		}, "service account t1/default by oops in t1"},
 		{"K8S-009", "counters are refused", func(s *world) { s.Version = "v1.34.99" }, ""},
 		{"K8S-009", "pairs stay pending", func(s *world) { s.Version = "v1.35.99" }, ""},
 		{"K8S-009", "a claim stops the scheduler", func(s *world) { s.Version = "v1.36.5" }, ""},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -236,6 +237,16 @@ func (l *lister) access() {
 
 func (s *State) grant(subjects []rbacv1.Subject, role rbacv1.RoleRef, binding, namespace string) {
 	for _, subject := range subjects {
-		s.Grants = append(s.Grants, Grant{Subject: subject, Role: role.Name, RoleKind: role.Kind, Binding: binding, Namespace: namespace})
+		s.Grants = append(s.Grants, Grant{Subject: asServiceAccount(subject), Role: role.Name, RoleKind: role.Kind, Binding: binding, Namespace: namespace})
 	}
+}
+
+// asServiceAccount returns the service account that a subject of kind User names, and any other subject as it is.
+func asServiceAccount(subject rbacv1.Subject) rbacv1.Subject {
+	account, ok := strings.CutPrefix(subject.Name, "system:serviceaccount:")
+	namespace, name, named := strings.Cut(account, ":")
+	if subject.Kind != rbacv1.UserKind || !ok || !named {
+		return subject
+	}
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }
