@@ -303,6 +303,10 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-001", "it only warns", func(s *world) { s.Bindings[0].Spec.ValidationActions = []admissionv1.ValidationAction{"Warn"} }, ""},
 		{"K8S-001", "it ignores its failures", func(s *world) { s.Policies[1].Spec.FailurePolicy = new(admissionv1.Ignore) }, "ValidatingAdmissionPolicy tenant-claims.kata-vfio.dev"},
 		{"K8S-001", "it does not work", func(s *world) { s.Probes[1].Refused = false }, "dry run"},
+		{"K8S-001", "it does not work, and another dry run can't be made", func(s *world) {
+			s.Probes[1].Refused = false
+			s.Probes = append(s.Probes, cluster.Probe{About: "a worse pod", Impossible: "timeout"})
+		}, "dry run"},
 		{"K8S-002", "no RuntimeClass", func(s *world) { s.Pods[0] = pod("t1", "train", "") }, "pod t1/train"},
 		{"K8S-002", "another RuntimeClass", func(s *world) { s.Pods[0] = pod("t1", "train", "runc") }, "pod t1/train"},
 		{"K8S-002", "by an extended resource", func(s *world) {

@@ -77,8 +77,12 @@ func (s *State) probed() []finding.Finding {
 	for _, p := range s.Probes {
 		seen := saw("dry run: "+p.About, p.Said)
 		switch {
-		case p.Impossible != "":
+		case p.Harmless && p.Impossible != "":
 			return []finding.Finding{{State: finding.Unknown, Text: "whether the policies work can't be tried: " + p.Impossible, Evidence: []rule.Evidence{seen}}}
+		case p.Impossible != "":
+			found = append(found, finding.Finding{
+				State: finding.Unknown, Text: "whether the API server refuses " + p.About + " can't be tried: " + p.Impossible, Evidence: []rule.Evidence{seen},
+			})
 		case p.Untried != "":
 			found = append(found, unknown("whether the API server refuses "+p.About+" was not tried: "+p.Untried)...)
 		// Policies that refuse everything would pass all other dry runs.
