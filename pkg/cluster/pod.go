@@ -59,6 +59,15 @@ func (c *Cluster) IsUsed(target *Claim) bool {
 	return slices.ContainsFunc(users, func(p *Pod) bool { return !p.Ended() })
 }
 
+// Containers returns all containers of a pod: init containers, its own, and the ephemeral ones that debuggers add.
+func Containers(spec *corev1.PodSpec) []corev1.Container {
+	all := slices.Concat(spec.InitContainers, spec.Containers)
+	for i := range spec.EphemeralContainers {
+		all = append(all, corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return all
+}
+
 // NamesClaim reports whether a container of the pod uses the pod's claim with the name. The devices of a claim that no container uses go to
 // no container.
 func NamesClaim(spec *corev1.PodSpec, name string) bool {

@@ -326,10 +326,18 @@ func TestEachFaultIsFound(t *testing.T) {
 			s.Pods[0].Spec.InitContainers = []corev1.Container{{Name: "init"}}
 			s.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins+"/container.init"] = "[other]"
 		}, "pod t1/train"},
+		{"K8S-032", "a debugger that is excused", func(s *world) {
+			s.Pods[0].Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+			s.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins+"/container.debug"] = "[]"
+		}, "pod t1/train"},
 		{"K8S-003", "no RuntimeClass", func(s *world) { s.RuntimeClasses = nil }, "RuntimeClass kata-gpu"},
 		{"K8S-003", "runc in a VM's name", func(s *world) { s.RuntimeClasses[0].Handler = "runc" }, "RuntimeClass kata-gpu"},
 		{"K8S-004", "a tenant with admin access", func(s *world) { s.Namespaces[0].Labels["resource.kubernetes.io/admin-access"] = "true" }, "namespace t1"},
 		{"K8S-004", "everybody labels namespaces", everybody, ""},
+		{"K8S-004", "a tenant's service account labels its own namespace", func(s *world) {
+			grantTo("ServiceAccount", "t1", "default")(s)
+			s.Grants[len(s.Grants)-1].Namespace = "t1"
+		}, "service account t1/default by oops in t1"},
 		{"K8S-005", "a tenant's claim", func(s *world) { s.Claims[0].Spec.Devices.Requests[0].Exactly.AdminAccess = new(true) }, "claim t1/gpu"},
 		{"K8S-006", "everybody", everybody, ""},
 		{"K8S-006", "a tenant's service account", grantTo("ServiceAccount", "t1", "default"), ""},
@@ -338,10 +346,6 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-008", "no policy", func(s *world) { s.Policies = s.Policies[:3] }, ""},
 		{"K8S-009", "mirror pods bypass the authorization", func(s *world) { s.Version = "v1.33.1" }, ""},
 		{"K8S-009", "no resource.k8s.io/v1", func(s *world) { s.Version = "v1.31.9" }, ""},
-		{"K8S-004", "a tenant's service account labels its own namespace", func(s *world) {
-			grantTo("ServiceAccount", "t1", "default")(s)
-			s.Grants[len(s.Grants)-1].Namespace = "t1"
-		}, "service account t1/default by oops in t1"},
 		{"K8S-009", "counters are refused", func(s *world) { s.Version = "v1.34.99" }, ""},
 		{"K8S-009", "pairs stay pending", func(s *world) { s.Version = "v1.35.99" }, ""},
 		{"K8S-009", "a claim stops the scheduler", func(s *world) { s.Version = "v1.36.5" }, ""},
@@ -383,6 +387,11 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"K8S-012", "nothing enforced", func(s *world) { delete(s.Namespaces[1].Labels, "pod-security.kubernetes.io/enforce") }, "namespace t2"},
 		{"K8S-013", "privileged", func(s *world) {
 			s.Pods[0].Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		}, "pod t1/train"},
+		{"K8S-013", "a privileged debugger", func(s *world) {
+			s.Pods[0].Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name: "debug", SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
+			}}}
 		}, "pod t1/train"},
 		{"K8S-013", "the root of the node", func(s *world) {
 			s.Pods[0].Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}

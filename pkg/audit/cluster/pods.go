@@ -120,7 +120,7 @@ func reachesOut(spec *corev1.PodSpec) string {
 			return "mounts the node's " + v.HostPath.Path
 		}
 	}
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+	for _, c := range cluster.Containers(spec) {
 		if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
 			return "has the privileged container " + c.Name
 		}

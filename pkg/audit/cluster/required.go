@@ -9,6 +9,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 func requiredChecks() []Check {
@@ -27,9 +28,9 @@ func pluginRequired(s *State) []finding.Finding {
 		}
 		inVM++
 		name := one.Name()
-		for _, container := range containers(&p.Spec) {
-			if !v1alpha1.RequiresPlugin(p.Annotations, container) {
-				text := fmt.Sprintf("pod %s with RuntimeClass %s starts container %s also while the plugin is not connected", name, *p.Spec.RuntimeClassName, container)
+		for _, c := range cluster.Containers(&p.Spec) {
+			if !v1alpha1.RequiresPlugin(p.Annotations, c.Name) {
+				text := fmt.Sprintf("pod %s with RuntimeClass %s starts container %s also while the plugin is not connected", name, *p.Spec.RuntimeClassName, c.Name)
 				found = append(found, of(p.Namespace, fail("pod "+name, text, saw("Pod "+name+" "+v1alpha1.AnnotationRequiredPlugins, p.Annotations[v1alpha1.AnnotationRequiredPlugins]))))
 				break
 			}
@@ -60,16 +61,4 @@ func (s *State) ourHandlers() []string {
 		}
 	}
 	return handlers
-}
-
-// containers returns the names of all containers of a pod.
-func containers(spec *corev1.PodSpec) []string {
-	var names []string
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		names = append(names, c.Name)
-	}
-	for i := range spec.EphemeralContainers {
-		names = append(names, spec.EphemeralContainers[i].Name)
-	}
-	return names
 }

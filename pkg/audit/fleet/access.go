@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -125,7 +126,7 @@ func sandboxes(s *ConformanceState) observation {
 		} else {
 			bare = append(bare, p.Namespace+"/"+p.Name)
 		}
-		if slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool { return !v1alpha1.RequiresPlugin(p.Annotations, c.Name) }) {
+		if slices.ContainsFunc(cluster.Containers(&p.Spec), func(c corev1.Container) bool { return !v1alpha1.RequiresPlugin(p.Annotations, c.Name) }) {
 			unchecked = append(unchecked, p.Namespace+"/"+p.Name)
 		}
 		classes[class]++

@@ -200,6 +200,15 @@ func TestNotShown(t *testing.T) {
 		"a privileged container": {func(s *state) {
 			s.Fleet.Pods[1].Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 		}, "workload_sandboxing", "with their node, or have a privileged container: team-a/relay"},
+		"a debugger without NRI": {func(s *state) {
+			s.Fleet.Pods[0].Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+			s.Fleet.Pods[0].Annotations[v1alpha1.AnnotationRequiredPlugins+"/container.debug"] = "[]"
+		}, "secure_accelerator_access", "does not require the NRI plugin for team-a/train"},
+		"a privileged debugger": {func(s *state) {
+			s.Fleet.Pods[1].Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
+			}}}
+		}, "workload_sandboxing", "with their node, or have a privileged container: team-a/relay"},
 		"nobody in a sandbox":    {func(s *state) { s.Fleet.Pods = nil }, "workload_sandboxing", "no pod with a device runs"},
 		"no policy for tenants":  {func(s *state) { s.Bindings = s.Bindings[1:] }, "workload_sandboxing", "tenant-pods.kata-vfio.dev does not deny"},
 		"a failed audit":         {func(s *state) { s.Audit.Findings[1].State = finding.Fail }, "secure_accelerator_access", "fails: K8S-001"},

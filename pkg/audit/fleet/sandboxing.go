@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
+	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 )
 
 // sandboxing is KAR-0020: a workload's processes, memory, file system and network are separate from the node's.
@@ -83,7 +84,7 @@ func (s *ConformanceState) runtime(p *corev1.Pod) (words string, ok bool) {
 func reachesNode(p *corev1.Pod) bool {
 	return p.Spec.HostPID || p.Spec.HostIPC || p.Spec.HostNetwork ||
 		slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil }) ||
-		slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool {
+		slices.ContainsFunc(cluster.Containers(&p.Spec), func(c corev1.Container) bool {
 			return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 		})
 }
