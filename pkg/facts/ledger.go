@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
@@ -70,9 +70,9 @@ func (n *Node) verifyLedger() (*ledger.Report, Fact) {
 // verifyFiles verifies the ledger's files. If the end is an unfinished write, it verifies them once more: a write of the running
 // plugin is complete by then, but a write that a crash cut off is not.
 func (n *Node) verifyFiles() (*ledger.Report, error) {
-	r, err := ledger.Verify(&ledgerFiles{fs: n.fs}, ledger.Options{})
+	r, err := ledger.Verify(newLedgerFiles(n.fs), ledger.Options{})
 	if err == nil && len(r.Problems) == 1 && r.Problems[0].Kind == ledger.Unfinished {
-		return ledger.Verify(&ledgerFiles{fs: n.fs}, ledger.Options{})
+		return ledger.Verify(newLedgerFiles(n.fs), ledger.Options{})
 	}
 	return r, err
 }
@@ -91,7 +91,7 @@ func (n *Node) Replay() (*Replay, Fact) {
 		if report == nil {
 			return result{replay, f}
 		}
-		for entry, err := range ledger.Events(&ledgerFiles{fs: n.fs}) {
+		for entry, err := range ledger.Events(newLedgerFiles(n.fs)) {
 			if err != nil {
 				continue // it is among the report's problems
 			}
@@ -105,18 +105,29 @@ func (n *Node) Replay() (*Replay, Fact) {
 	return r.replay, r.fact
 }
 
-// maxLedger is the size limit in bytes of a ledger that an audit reads: more than twenty thousand tenancies. `kata-vfio-audit
+// maxLedger is the size limit in bytes of a ledger that an audit reads: twice what the plugin keeps by default, because hashes of
+// dropped events, and events until they are dropped, come on top. This is more than a hundred thousand tenancies. `kata-vfio-audit
 // ledger verify` reads larger ones.
-const maxLedger = 512 << 20
+const maxLedger = 2 << 30
 
 // maxKey is the size limit in bytes of any other file.
 const maxKey = 4 << 10
 
-// ledgerFiles is the ledger's directory as an [fs.FS] that is read once. It reads through the node's file system, so that a copy of
-// the node gives the same answers as the node.
+// ledgerFiles is the ledger's directory as an [fs.FS]. It reads through the node's file system, so that a copy of the node gives the
+// same answers as the node. A file is in memory only while it is open.
 type ledgerFiles struct {
-	fs   *sysfs.FS
-	read atomic.Int64
+	fs *sysfs.FS
+	// limit is the largest sum of the files' sizes.
+	limit int64
+
+	mu    sync.Mutex
+	total int64
+	// sizes are the sizes of the files, as they were read last: a segment that is being written is read again.
+	sizes map[string]int64
+}
+
+func newLedgerFiles(fsys *sysfs.FS) *ledgerFiles {
+	return &ledgerFiles{fs: fsys, limit: maxLedger, sizes: map[string]int64{}}
 }
 
 // Open implements [fs.FS]. The file is in memory.
@@ -126,17 +137,31 @@ func (l *ledgerFiles) Open(name string) (fs.File, error) {
 		limit = ledger.MaxSegment + 1
 	}
 	// It reads one byte more than the rest of the limit, so that a ledger of exactly the limit is accepted and a longer one is noticed.
-	if left := maxLedger - l.read.Load(); limit > left+1 {
-		limit = left + 1
-	}
+	limit = max(min(limit, l.left(name)+1), 0)
 	data, err := l.fs.ReadAtMost(path.Join(ledger.DefaultDir, name), limit)
 	if err != nil {
 		return nil, err
 	}
-	if l.read.Add(int64(len(data))) > maxLedger {
-		return nil, fmt.Errorf("the ledger has more than %d MiB, which an audit does not read: `kata-vfio-audit ledger verify` does", maxLedger>>20)
+	if !l.count(name, int64(len(data))) {
+		return nil, fmt.Errorf("the ledger has more than %d MiB, which an audit does not read: `kata-vfio-audit ledger verify` does", l.limit>>20)
 	}
 	return &memoryFile{Reader: bytes.NewReader(data), name: name}, nil
+}
+
+// left returns the largest size of a file with which the ledger keeps its limit.
+func (l *ledgerFiles) left(name string) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limit - l.total + l.sizes[name]
+}
+
+// count sets the size of a file, and reports whether the ledger keeps its limit with it.
+func (l *ledgerFiles) count(name string, size int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total += size - l.sizes[name]
+	l.sizes[name] = size
+	return l.total <= l.limit
 }
 
 // ReadDir implements [fs.ReadDirFS], for the directory itself.

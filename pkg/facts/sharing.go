@@ -64,7 +64,7 @@ func (n *Node) sinceConfig() (*History, time.Time) {
 		return nil, time.Time{}
 	}
 	history, since := &History{}, time.Time{}
-	for entry, err := range ledger.Events(&ledgerFiles{fs: n.fs}) {
+	for entry, err := range ledger.Events(newLedgerFiles(n.fs)) {
 		if err != nil || entry.Event.Seq >= report.Size {
 			continue // it is among the report's problems
 		}
