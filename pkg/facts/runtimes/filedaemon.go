@@ -27,13 +27,24 @@ func (d *FileDaemon) HasMknod() (has, known bool) {
 }
 
 // FileDaemons returns the running virtiofsds. A virtiofsd whose child is also a virtiofsd only waits for that child, which serves
-// the VM in its sandbox, and is left out.
+// the VM in its sandbox, and is left out. So are other processes that are known to be in another PID namespace than the node's: a
+// container's process can have the name of a virtiofsd.
 func FileDaemons(n *facts.Node) []FileDaemon {
+	found := processes(n, "virtiofsd")
+	ofNode := map[string]bool{}
+	for _, p := range found {
+		ofNode[strconv.Itoa(p.pid)] = !inContainer(n, p.pid)
+	}
 	var all []FileDaemon
 	waits := map[string]bool{}
-	for _, p := range processes(n, "virtiofsd") {
+	for _, p := range found {
 		status := n.Read(sysfs.Process(p.pid, "status"))
-		waits[statusField(status, "PPid").Value] = true
+		parent := statusField(status, "PPid").Value
+		// The sandbox of a virtiofsd has its own PID namespace. The parent of a process shows what started it, and can't be forged.
+		if !ofNode[strconv.Itoa(p.pid)] && !ofNode[parent] {
+			continue
+		}
+		waits[parent] = true
 		all = append(all, FileDaemon{PID: p.pid, Cmdline: p.cmdline, Capabilities: statusField(status, "CapEff")})
 	}
 	serving := all[:0]

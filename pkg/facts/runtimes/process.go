@@ -87,7 +87,7 @@ func daemons(n *facts.Node, name string) (own, doubtful []process) {
 		user, pids, mounts := readUser(n, p.pid), namespaces(n, p.pid, "pid"), namespaces(n, p.pid, "mnt")
 		switch {
 		case user.OK() && user.Value != "0":
-		case pids.known() && !pids.same():
+		case pids.differ():
 		case !user.OK():
 			doubtful = append(doubtful, p.doubted(user))
 		case !pids.known():
@@ -131,6 +131,13 @@ func namespaces(n *facts.Node, pid int, kind string) namespace {
 func (s namespace) known() bool { return s.of.OK() && s.first.OK() }
 
 func (s namespace) same() bool { return s.of.Value == s.first.Value }
+
+// differ reports whether the process is known to have another namespace than the node's first process.
+func (s namespace) differ() bool { return s.known() && !s.same() }
+
+// inContainer reports whether a process is known to be in another PID namespace than the node's first process. Such a process can have
+// any name and command line.
+func inContainer(n *facts.Node, pid int) bool { return namespaces(n, pid, "pid").differ() }
 
 // missing returns the fact of the namespace that is not known, with the reason: the copy of the node does not contain it, or the
 // reader lacks the privilege.

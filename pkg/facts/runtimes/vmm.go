@@ -24,11 +24,15 @@ type VMM struct {
 	args []string
 }
 
-// VMMs returns the running VMMs that /proc shows.
+// VMMs returns the running VMMs that /proc shows. Kata starts them in the node's PID namespace, so processes that are known to be in
+// another one are left out: a container's process can have the name of a VMM.
 func VMMs(n *facts.Node) []VMM {
 	var vmms []VMM
 	// Names are cut after 15 characters.
 	for _, p := range processes(n, "qemu-system-x86", "qemu-system-aar", "cloud-hyperviso", "firecracker") {
+		if inContainer(n, p.pid) {
+			continue
+		}
 		name, _ := p.option("-name")
 		// Kata's Go runtime adds options to the name, such as debug-threads=on (virtcontainers/qemu.go, govmm appendName).
 		id, _, _ := strings.Cut(strings.TrimPrefix(name, "sandbox-"), ",")
