@@ -20,11 +20,13 @@ const driverName = "kata-vfio.dev"
 // places are foreign: tenants can write any text into their own annotations and Events, and into logs.
 func FindAnchors(data []byte, file string) []Anchor {
 	var anchors []Anchor
+	places := map[string]int{} // in anchors, by the note
 	add := func(found []Anchor) {
 		for _, a := range found {
-			same := slices.IndexFunc(anchors, func(o Anchor) bool { return o.Signed == a.Signed })
+			same, known := places[a.Signed]
 			switch {
-			case same < 0:
+			case !known:
+				places[a.Signed] = len(anchors)
 				anchors = append(anchors, a)
 			case anchors[same].Foreign && !a.Foreign:
 				anchors[same] = a

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -123,9 +122,11 @@ var signaturePattern = regexp.MustCompile(`— (\S+) ([A-Za-z0-9+/]+={0,2})`)
 // node and the admin can have written them.
 func FindCheckpoints(data []byte) []Anchor {
 	var anchors []Anchor
+	known := map[string]bool{} // by the note, which has the checkpoint
 	add := func(text string) {
 		for _, m := range checkpointPattern.FindAllStringSubmatch(text, -1) {
-			if a, ok := parseAnchor(m); ok && !slices.Contains(anchors, a) {
+			if a, ok := parseAnchor(m); ok && !known[a.Signed] {
+				known[a.Signed] = true
 				anchors = append(anchors, a)
 			}
 		}

@@ -348,10 +348,11 @@ func (s *State) withoutLedger(r *fleet.NodeReport) []finding.Finding {
 // ledger.
 func (s *State) checkpoints(r *fleet.NodeReport, origin string) []anchor {
 	var all []anchor
+	known := map[string]bool{} // by the note: all devices of a claim have the same checkpoint
 	add := func(text, from string, by time.Time) {
 		for _, a := range ledger.FindCheckpoints([]byte(text)) {
-			known := slices.ContainsFunc(all, func(o anchor) bool { return o.kept == a }) // all devices of a claim have the same checkpoint
-			if a.Origin == origin && !known {
+			if a.Origin == origin && !known[a.Signed] {
+				known[a.Signed] = true
 				all = append(all, anchor{kept: a, from: from, by: by})
 			}
 		}
