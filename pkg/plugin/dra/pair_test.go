@@ -2,6 +2,7 @@ package dra_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/dra"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/metrics/metricstest"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/test/plugintest"
 )
 
@@ -92,6 +94,34 @@ func TestPairsStatus(t *testing.T) {
 		t.Errorf("data %+v, want the GPU and %s", data, vf)
 	}
 	k.Events.Want(t, "ResourceClaim team-a/claim-uid-1 Normal Prepared Prepare: gpu 0000:3b:00.0, vf 0000:", "Pod team-a/train Normal Prepared Prepare: gpu 0000:3b:00.0, vf 0000:")
+}
+
+// TestQuarantinedPairsStatus: a pair that is lost between two sandboxes has one entry, with the pair's name. The API server refuses the
+// status if it names a device that is not allocated.
+func TestQuarantinedPairsStatus(t *testing.T) {
+	n := plugintest.New(t)
+	pair, vf := pairs(n)
+	n.Publish(&plugintest.Recorder{})
+	c := plugintest.Allocated("uid-1", pair)
+	k := &plugintest.Kubelet{T: t, Client: plugintest.Cluster(c), Events: &plugintest.EventLog{}}
+	r := dra.NewReporter(dra.ReporterConfig{Client: k.Client, Recorder: k.Events, Log: plugintest.Quiet()})
+	go func() { _ = r.Run(t.Context()) }() // it has no error to return
+	n.Prepare("uid-1", pair)
+	n.Kernel.SetConfig(vf, 0x10, 0xde, 0xad)
+	n.Kernel.OnReset(vf, ignored)
+	_, err := n.Claims.Unprepare(t.Context(), "uid-1")
+	q, ok := errors.AsType[*prepare.QuarantinedError](err)
+	if !ok {
+		t.Fatalf("Unprepare = %v, want a quarantine", err)
+	}
+	r.Lost(q)
+	devices := k.Status(c)
+	if len(devices) != 1 || devices[0].Pool != c.Status.Allocation.Devices.Results[0].Pool || devices[0].Device != pair {
+		t.Fatalf("status.devices = %+v, want %s only", devices, pair)
+	}
+	if diff := cmp.Diff([]string{"Ready=False (Quarantined)", "Reset=False (Quarantined)"}, plugintest.Conditions(devices[0])); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
 }
 
 // TestUncleanVFTaintsThePair, and the GPU with it, which is of the same record, until the reset is proven.

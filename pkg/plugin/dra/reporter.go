@@ -321,9 +321,9 @@ func (r *Reporter) Lost(q *prepare.QuarantinedError) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: types.UID(c.UID)},
 	}}
 	now := metav1.Now()
-	for _, d := range q.Record.Plan.Devices {
+	for _, parts := range q.Record.Plan.Allocated() {
 		rep.devices = append(rep.devices, resourceac.AllocatedDeviceStatus().
-			WithDriver(v1alpha1.DriverName).WithPool(d.Pool).WithDevice(d.Name).WithConditions(
+			WithDriver(v1alpha1.DriverName).WithPool(parts[0].Pool).WithDevice(parts[0].Published()).WithConditions(
 			condition(ConditionReady, metav1.ConditionFalse, rep.reason, rep.problem, now),
 			condition(conditionReset, metav1.ConditionFalse, rep.reason, rep.problem, now),
 		))
