@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ func NewOutbox(client kubernetes.Interface, node, path string, log *slog.Logger)
 
 // Event implements [Recorder].
 func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType string, reason rule.Code, action, note string) {
-	name := shorten(regarding.Name, 200) + "." + rand.String(16) // a retry uses the same name, so that the API server detects a duplicate
+	name := newEventName(regarding.Name) // a retry uses the same name, so that the API server detects a duplicate
 	o.mu.Lock()
 	o.waiting = append(o.waiting, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: regarding.Namespace, Name: name},
@@ -72,6 +73,13 @@ func (o *Outbox) Event(regarding, related *corev1.ObjectReference, eventType str
 	case o.wake <- struct{}{}:
 	default: // it is awake
 	}
+}
+
+// newEventName returns a new name for an Event on a named object. It is a DNS subdomain, as the object's name is: the API server refuses
+// others.
+func newEventName(regarding string) string {
+	const room, random = 200, 16
+	return strings.TrimRight(regarding[:min(len(regarding), room)], ".-") + "." + rand.String(random)
 }
 
 // bound drops the oldest events if there are too many. The lock is held.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -132,6 +133,26 @@ func TestEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
 			})
+		})
+	}
+}
+
+// TestEventsOfLongNamesAreAccepted: the name of a claim may have 253 characters, and that of its Event is a DNS subdomain, too.
+func TestEventsOfLongNamesAreAccepted(t *testing.T) {
+	for _, claim := range []string{"a", strings.Repeat("a", 200), strings.Repeat("a", 253), strings.Repeat("a", 199) + "-b", strings.Repeat("a", 198) + "-.b"} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newEventServer()
+			r := finalReporter(t.Context(), server, filepath.Join(t.TempDir(), "events.json"))
+			r.Unprepared(claimNamed(claim), 1)
+			synctest.Wait()
+			all, err := server.EventsV1().Events("tenant").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(all.Items) != 1 {
+				t.Fatalf("%d events of claim %s, %v; want one", len(all.Items), claim, err)
+			}
+			name := all.Items[0].Name
+			if problems := validation.NameIsDNSSubdomain(name, false); len(problems) > 0 || !strings.HasPrefix(name, claim[:min(len(claim), 198)]) {
+				t.Errorf("the event of claim %s has the name %s: %q", claim, name, problems)
+			}
 		})
 	}
 }
