@@ -205,7 +205,7 @@ type SanitizeProof struct {
 	Address  pci.Address     `json:"address"`
 	Identity device.Identity `json:"identity,omitzero"`
 	// Spoiled is set when a tenant gets the function: then the function must be sanitized again, and only Firmware
-	// still counts.
+	// and Missing still count.
 	Spoiled bool `json:"spoiled,omitempty"`
 	// Profile and Image are the sanitizer's name and its digest.
 	Profile string `json:"profile,omitempty"`
@@ -215,6 +215,9 @@ type SanitizeProof struct {
 	Checks []sanitize.Check `json:"checks,omitempty"`
 	// Firmware are the accepted measurements.
 	Firmware []sanitize.Measurement `json:"firmware,omitempty"`
+	// Missing are former measurements whose absence from results an operator accepted. A result that has one of them is
+	// compared with it.
+	Missing []sanitize.Measurement `json:"missing,omitempty"`
 	// Changed are the changes that the firmware policy Record has let pass since an operator accepted the firmware.
 	// They do not keep tenants from the function, but the audit reports them.
 	Changed []sanitize.Change `json:"changed,omitempty"`

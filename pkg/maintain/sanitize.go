@@ -59,10 +59,11 @@ func (m *Maintainer) EndedStages() ([]journal.SanitizeMark, error) {
 	return ended, nil
 }
 
-// Accepted returns the accepted firmware measurements of a marked function; none if the function was never measured.
-func (m *Maintainer) Accepted(mark *journal.SanitizeMark) ([]sanitize.Measurement, error) {
+// Accepted returns the accepted firmware measurements of a marked function, and those whose absence is accepted; none if the function was
+// never measured.
+func (m *Maintainer) Accepted(mark *journal.SanitizeMark) (accepted, missing []sanitize.Measurement, err error) {
 	proof, err := m.proven(mark.Identity)
-	return proof.Firmware, err
+	return proof.Firmware, proof.Missing, err
 }
 
 // proven returns the last proof of a function; the zero value if there is none.
@@ -107,6 +108,7 @@ func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Ou
 			return err
 		}
 		proof.Changed = sanitize.Accumulate(former.Changed, outcome.Changes, proof.Firmware)
+		proof.Missing = sanitize.Lacking(former.Missing, proof.Firmware)
 		proof.Firmware = sanitize.Merge(former.Firmware, proof.Firmware)
 		return m.order.Effects.Journal.MarkSanitized(*proof)
 	case outcome.Verdict == sanitize.Interrupted && mark.Interrupted+1 < mostInterrupted:
@@ -225,8 +227,8 @@ func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearanc
 			}
 			return m.order.Effects.Journal.MarkSanitized(journal.SanitizeProof{
 				// A spoiled proof proves nothing. It keeps the measurements with which the next stage is compared.
-				Address: mark.Address, Identity: mark.Identity, Spoiled: true, Firmware: former.Firmware, Changed: former.Changed,
-				Time: time.Now().UTC().Format(time.RFC3339),
+				Address: mark.Address, Identity: mark.Identity, Spoiled: true, Time: time.Now().UTC().Format(time.RFC3339),
+				Firmware: former.Firmware, Missing: former.Missing, Changed: former.Changed,
 			})
 		}
 		mark.Failed, mark.Interrupted = nil, 0
@@ -257,8 +259,19 @@ func (m *Maintainer) AcceptFirmware(ctx context.Context, a pci.Address, reason s
 		if err := m.append(ctx, *e); err != nil {
 			return err
 		}
-		return m.order.Effects.Journal.MarkSanitized(*proof)
+		return m.markAccepted(*proof)
 	})
+}
+
+// markAccepted makes a function free with the proof that an operator accepted. Former measurements that it lacks are kept, because the
+// next measurement of such a name must not count as the device's first. Results need not have them: the operator accepted that, too.
+func (m *Maintainer) markAccepted(proof journal.SanitizeProof) error {
+	former, err := m.proven(proof.Identity)
+	if err != nil {
+		return err
+	}
+	proof.Missing = sanitize.Lacking(sanitize.Merge(former.Missing, former.Firmware), proof.Firmware)
+	return m.order.Effects.Journal.MarkSanitized(proof)
 }
 
 // describeAccepted completes the event of firmware that an operator accepts.
@@ -299,7 +312,12 @@ func (m *Maintainer) acceptRecorded(ctx context.Context, a pci.Address, reason s
 	if err := m.append(ctx, *e); err != nil {
 		return err
 	}
-	proof.Changed = nil
+	for _, change := range proof.Changed {
+		if change.Is == nil {
+			proof.Missing = append(proof.Missing, *change.Was)
+		}
+	}
+	proof.Firmware, proof.Changed = sanitize.Lacking(proof.Firmware, proof.Missing), nil
 	return m.order.Effects.Journal.AcceptFirmware(proof)
 }
 

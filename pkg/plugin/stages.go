@@ -33,7 +33,7 @@ const podLimit = 10 * time.Second
 type SanitizedDevices interface {
 	StageMarks() ([]journal.SanitizeMark, error)
 	EndedStages() ([]journal.SanitizeMark, error)
-	Accepted(mark *journal.SanitizeMark) ([]sanitize.Measurement, error)
+	Accepted(mark *journal.SanitizeMark) (accepted, missing []sanitize.Measurement, err error)
 	ConcludeStage(ctx context.Context, ended *journal.SanitizeMark, outcome sanitize.Outcome, image string) error
 }
 
@@ -126,14 +126,14 @@ func (w *StageWatch) outcome(ctx context.Context, mark *journal.SanitizeMark) (o
 	if why := differs(pod, &profile); why != "" {
 		return sanitize.Outcome{Verdict: sanitize.Interrupted, Reason: "its pod is not what the profile says now: " + why}, "", true, nil
 	}
-	accepted, err := w.Devices.Accepted(mark)
+	accepted, missing, err := w.Devices.Accepted(mark)
 	if err != nil {
 		return sanitize.Outcome{}, "", false, err
 	}
 	seen := observe(pod)
 	return sanitize.Decide(sanitize.Expected{
 		Digest: profile.Digest(), Device: sanitize.NewDevice(mark.Identity.Vendor, mark.Identity.Device),
-		Firmware: sanitize.FirmwarePolicy(profile.Firmware), Accepted: accepted,
+		Firmware: sanitize.FirmwarePolicy(profile.Firmware), Accepted: accepted, Missing: missing,
 	}, seen), digest(seen.ImageID), true, nil
 }
 

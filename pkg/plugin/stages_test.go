@@ -57,8 +57,8 @@ func (d *stagedDevices) StageMarks() ([]journal.SanitizeMark, error) {
 
 func (d *stagedDevices) EndedStages() ([]journal.SanitizeMark, error) { return d.marks, nil }
 
-func (d *stagedDevices) Accepted(*journal.SanitizeMark) ([]sanitize.Measurement, error) {
-	return d.accepted, nil
+func (d *stagedDevices) Accepted(*journal.SanitizeMark) (accepted, missing []sanitize.Measurement, err error) {
+	return d.accepted, nil, nil
 }
 
 func (d *stagedDevices) ConcludeStage(_ context.Context, _ *journal.SanitizeMark, outcome sanitize.Outcome, image string) error {

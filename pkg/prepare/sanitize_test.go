@@ -1,6 +1,7 @@
 package prepare_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -249,13 +250,13 @@ func TestChangedFirmwareWaitsForOperator(t *testing.T) {
 	if err != nil || !failed {
 		t.Fatalf("failed stage: got %v, %v; want true", failed, err)
 	}
-	if accepted, err := w.plugin(nil).Accepted(&mark); err != nil || len(accepted) != 1 || accepted[0] != old {
+	if accepted, _, err := w.plugin(nil).Accepted(&mark); err != nil || len(accepted) != 1 || accepted[0] != old {
 		t.Errorf("accepted before the operator: got %v, %v, want the first measurement", accepted, err)
 	}
 	if err := w.plugin(nil).AcceptFirmware(t.Context(), gpu, "vendor update", ledger.Operator{}); err != nil {
 		t.Fatal(err)
 	}
-	if accepted, err := w.plugin(nil).Accepted(&mark); err != nil || len(accepted) != 1 || accepted[0] != now {
+	if accepted, _, err := w.plugin(nil).Accepted(&mark); err != nil || len(accepted) != 1 || accepted[0] != now {
 		t.Errorf("accepted by the operator: got %v, %v, want the new measurement", accepted, err)
 	}
 	w.wantFree("accepted", gpu)
@@ -334,6 +335,76 @@ func TestFirmwareOutlivesResultsWithoutIt(t *testing.T) {
 	}
 	if got, want := proofs[0].Firmware, []sanitize.Measurement{rom, vbios}; !slices.Equal(got, want) {
 		t.Errorf("accepted: got %v, want %v", got, want)
+	}
+}
+
+// decided is the outcome of a stage on the node's only GPU that measured the versions, by piece of firmware.
+func (w *world) decided(policy sanitize.FirmwarePolicy, versions map[string]string) sanitize.Outcome {
+	w.t.Helper()
+	result := clean().Result
+	result.APIVersion, result.Kind = sanitize.APIVersion, sanitize.Kind
+	for name, version := range versions {
+		result.Firmware = append(result.Firmware, sanitize.Measurement{Name: name, Algorithm: sanitize.Version, Value: version})
+	}
+	ended, err := w.plugin(nil).EndedStages()
+	if err != nil || len(ended) != 1 {
+		w.t.Fatalf("%d ended stages, %v; want one", len(ended), err)
+	}
+	result.Device = new(sanitize.NewDevice(ended[0].Identity.Vendor, ended[0].Identity.Device))
+	message, err := json.Marshal(result)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	accepted, missing, err := w.plugin(nil).Accepted(&ended[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sanitize.Decide(sanitize.Expected{Digest: stageImage, Device: *result.Device, Firmware: policy, Accepted: accepted, Missing: missing},
+		sanitize.Observed{ImageID: "sanitizer@" + stageImage, Terminated: true, Reason: "Completed", Message: string(message)})
+}
+
+// TestAcceptedAbsenceOfAMeasurement: stages need not measure a piece again whose absence an operator accepted, and one that does is
+// compared with what was accepted before.
+func TestAcceptedAbsenceOfAMeasurement(t *testing.T) {
+	both, changed := map[string]string{"vbios": "1", "inforom": "1"}, map[string]string{"vbios": "1", "inforom": "6"}
+	alone, again := map[string]string{"vbios": "1"}, map[string]string{"vbios": "1", "inforom": "1"}
+	for _, policy := range []sanitize.FirmwarePolicy{sanitize.Require, sanitize.Record} {
+		w := newWorld(t)
+		gpu := w.k.AddGPU(0x3b)
+		w.sanitizes(v1alpha1.SanitizeRelease)
+		w.tenancy("first", gpu)
+		for i, stage := range []struct {
+			measures map[string]string
+			change   string // the change that the operator must look at; empty if there is none
+		}{
+			{both, ""},
+			{alone, "inforom: not measured, was version 1"},
+			{alone, ""},
+			{changed, "inforom: version 6, was version 1"},
+			{again, "inforom: version 1, was version 6"},
+			{again, ""},
+			{alone, "inforom: not measured, was version 1"},
+		} {
+			w.mustPrepare(w.stageRequest(gpu))
+			w.mustUnprepare(stageUID)
+			outcome, what := w.decided(policy, stage.measures), fmt.Sprintf("%s, stage %d", policy, i)
+			changes := ""
+			for _, c := range outcome.Changes {
+				changes += c.String()
+			}
+			if changes != stage.change || outcome.OnlyFirmware() != (policy == sanitize.Require && stage.change != "") {
+				t.Fatalf("%s: %s with the changes %q, want %q", what, outcome.Verdict, changes, stage.change)
+			}
+			w.conclude(nil, outcome)
+			if stage.change == "" {
+				w.wantFree(what, gpu)
+				continue
+			}
+			if err := w.plugin(nil).AcceptFirmware(t.Context(), gpu, "ticket", ledger.Operator{}); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			w.wantFree(what+", accepted", gpu)
+		}
 	}
 }
 

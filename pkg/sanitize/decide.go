@@ -16,6 +16,8 @@ type Expected struct {
 	Firmware FirmwarePolicy
 	// Accepted are the measurements that are accepted for the device, none for a device that was not measured before.
 	Accepted []Measurement
+	// Missing are measurements whose absence is accepted: a result may lack them, and is compared with those that it has.
+	Missing []Measurement
 }
 
 // Observed is what the API server has of the sanitizer's pod and its one container.
@@ -191,7 +193,7 @@ func (e Expected) judge(result *Result) Outcome {
 	if e.Firmware == Ignore {
 		return o
 	}
-	o.Changes = Compare(e.Accepted, result.Firmware)
+	o.Changes = Compare(e.compared(result.Firmware), result.Firmware)
 	if o.Verdict != Clean || e.Firmware == Record {
 		return o
 	}
@@ -208,4 +210,11 @@ func (e Expected) judge(result *Result) Outcome {
 		o.Verdict, o.Reason = Dirty, "the firmware changed, and the change is not accepted: "+o.Changes[changed].String()
 	}
 	return o
+}
+
+// compared returns the measurements with which those of a result are compared.
+func (e Expected) compared(measured []Measurement) []Measurement {
+	absent := Lacking(e.Missing, measured)
+	present := Lacking(e.Missing, absent)
+	return slices.Concat(e.Accepted, present)
 }

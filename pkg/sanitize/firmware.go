@@ -106,13 +106,13 @@ func byName(measurements []Measurement) map[string]*Measurement {
 
 // Merge returns the measurements of a result, and those accepted before that the result lacks, sorted by name.
 func Merge(accepted, measured []Measurement) []Measurement {
-	is := byName(measured)
-	merged := slices.Clone(measured)
-	for _, old := range accepted {
-		if is[old.Name] == nil {
-			merged = append(merged, old)
-		}
-	}
+	merged := slices.Concat(measured, Lacking(accepted, measured))
 	slices.SortFunc(merged, func(a, b Measurement) int { return strings.Compare(a.Name, b.Name) })
 	return merged
+}
+
+// Lacking returns the accepted measurements of which a result has none of the same name.
+func Lacking(accepted, measured []Measurement) []Measurement {
+	is := byName(measured)
+	return slices.DeleteFunc(slices.Clone(accepted), func(old Measurement) bool { return is[old.Name] != nil })
 }

@@ -271,13 +271,13 @@ func conclude(t *testing.T, n *node.Node, p *v1alpha1.Sanitizer, ended end) sani
 // expected is what the plugin knows of a stage before its end.
 func expected(t *testing.T, n *node.Node, p *v1alpha1.Sanitizer, mark *journal.SanitizeMark) sanitize.Expected {
 	t.Helper()
-	accepted, err := n.Maintainer.Accepted(mark)
+	accepted, missing, err := n.Maintainer.Accepted(mark)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return sanitize.Expected{
 		Digest: p.Digest(), Device: sanitize.NewDevice(mark.Identity.Vendor, mark.Identity.Device),
-		Firmware: sanitize.FirmwarePolicy(p.Firmware), Accepted: accepted,
+		Firmware: sanitize.FirmwarePolicy(p.Firmware), Accepted: accepted, Missing: missing,
 	}
 }
 
