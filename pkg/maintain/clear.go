@@ -38,11 +38,13 @@ func (c *Clearance) event(rec *journal.Record) ledger.Event {
 
 // Clear ends the quarantine of a claim's functions because an operator ordered it. The order is written to the ledger
 // first. Unless the operator ordered to end the quarantine without a proof, the reset is tried again, and functions
-// that it does not prove clean stay quarantined.
+// that it does not prove clean stay quarantined. Clear ends within the limit for one record, and may be repeated.
 //
 // Errors a caller may branch on: [ErrNotQuarantined], [effects.InUseError], [prepare.QuarantinedError],
 // [effects.EvidenceError].
 func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]isolation.Proof, error) {
+	ctx, cancel := m.order.InTime(ctx)
+	defer cancel()
 	release, err := m.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
 	if err != nil {
 		return nil, err

@@ -288,6 +288,8 @@ func (m *Maintainer) endBound(ctx context.Context, id string, drained journal.Dr
 
 // withDrainSet runs work under the locks of all functions that go with a drain.
 func (m *Maintainer) withDrainSet(ctx context.Context, a pci.Address, work func(*device.Snapshot) error) error {
+	ctx, cancel := m.order.InTime(ctx)
+	defer cancel()
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err

@@ -287,6 +287,8 @@ func describeAccepted(e *ledger.Event, proof *journal.SanitizeProof, changes []s
 // acceptRecorded accepts the changes that the policy Record has let pass. It holds the function's locks, because a
 // stage may be decided at the same time.
 func (m *Maintainer) acceptRecorded(ctx context.Context, a pci.Address, reason string, by ledger.Operator) error {
+	ctx, cancel := m.order.InTime(ctx)
+	defer cancel()
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -339,8 +341,11 @@ func (m *Maintainer) withFailed(ctx context.Context, a pci.Address, work func(*j
 }
 
 // withMark runs work on the present state of a mark, under the locks of the mark's function, which a Prepare holds too.
-// If the mark is gone, it does nothing.
+// If the mark is gone, it does nothing. It does not wait longer than one record may take, because one goroutine decides
+// all stages of the node.
 func (m *Maintainer) withMark(ctx context.Context, mark *journal.SanitizeMark, work func(*journal.SanitizeMark) error) error {
+	ctx, cancel := m.order.InTime(ctx)
+	defer cancel()
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err

@@ -2,14 +2,18 @@ package prepare_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -171,6 +175,50 @@ func TestRecoverLeavesALockedClaimForLater(t *testing.T) {
 	unlock()
 	if r, err = w.plugin(nil).Recover(t.Context()); err != nil || len(r.Unfinished) > 0 || len(r.Kept) != 2 {
 		t.Errorf("recovery afterwards %+v, %v; want both kept", r, err)
+	}
+}
+
+// TestOrdersWaitForNoLockForEver: whoever hangs in the kernel keeps the device's lock. An operator's command says so, and one device does not
+// hold up the stages of the others.
+func TestOrdersWaitForNoLockForEver(t *testing.T) {
+	for name, order := range map[string]func(ctx context.Context, w *world, gpu pci.Address) error{
+		"decide a stage": func(ctx context.Context, w *world, _ pci.Address) error {
+			ended, err := w.plugin(nil).EndedStages()
+			if err != nil || len(ended) != 1 {
+				return fmt.Errorf("ended stages %+v, %w; want one", ended, err)
+			}
+			return w.plugin(nil).ConcludeStage(ctx, &ended[0], clean(), stageImage)
+		},
+		"accept firmware": func(ctx context.Context, w *world, gpu pci.Address) error {
+			return w.plugin(nil).AcceptFirmware(ctx, gpu, "ticket", alice)
+		},
+		"drain": func(ctx context.Context, w *world, gpu pci.Address) error {
+			_, err := w.plugin(nil).Drain(ctx, journal.Drain{Address: gpu, Reason: "fan"}, alice)
+			return err
+		},
+		"clear a quarantine": func(ctx context.Context, w *world, _ pci.Address) error {
+			_, err := w.plugin(nil).Clear(ctx, uid, clearing(false))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			gpu := w.k.AddGPU(0x3b)
+			w.sanitizes(v1alpha1.SanitizeRelease)
+			w.tenancy("first", gpu)
+			w.mustPrepare(w.stageRequest(gpu))
+			w.mustUnprepare(stageUID)
+			group, _ := w.k.Group(gpu)
+			unlock, err := w.locks.Acquire(t.Context(), journal.Lock{Name: fmt.Sprintf("group-%d", group), Kept: true}, journal.Lock{Name: "claim-" + uid})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
+			w.recover = time.Second
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			says(t, order(ctx, w, gpu), "not done within 1s", "a later try continues")
+		})
 	}
 }
 
