@@ -39,8 +39,15 @@ func (o *openFile) link() (target string, ok bool, err error) {
 	return target, ok, err
 }
 
-// info returns the text of fdinfo for the file.
-func (o *openFile) info() (string, error) { return o.fs.ReadString(o.task + "/fdinfo/" + o.fd) }
+// info returns the text of fdinfo for the file, and false if the file was closed meanwhile. That says nothing of the
+// process' other files.
+func (o *openFile) info() (text string, ok bool, err error) {
+	text, err = o.fs.ReadString(o.task + "/fdinfo/" + o.fd)
+	if sysfs.Vanished(err) || errors.Is(err, unix.ESRCH) {
+		return "", false, nil
+	}
+	return text, err == nil, err
+}
 
 // files calls do for each open file of a process, in all its tables of descriptors. It ends with the first error.
 func (s *search) files(ctx context.Context, pid int, do func(*openFile) error) error {

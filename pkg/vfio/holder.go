@@ -247,8 +247,8 @@ func noNode(fs *sysfs.FS, disk string) error {
 // moment, and must not be taken for a holder. If fdinfo (proc_pid_fdinfo(5)) does not say it, isPathOnly returns false,
 // and the file counts as a holder's.
 func (o *openFile) isPathOnly() bool {
-	text, err := o.info()
-	if err != nil {
+	text, ok, err := o.info()
+	if !ok || err != nil {
 		return false
 	}
 	for line := range strings.Lines(text) {

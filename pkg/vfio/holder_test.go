@@ -145,6 +145,16 @@ func TestHoldersOfPassedDevices(t *testing.T) {
 	}
 }
 
+// A device that is closed between the looks at its link and at its fdinfo says nothing of the process' other files.
+func TestHoldersOfClosedDevices(t *testing.T) {
+	c := newCaptured(t)
+	c.process("100", "vmm", "/", "anon_inode:[vfio-device]", "/dev/vfio/15")
+	found := holders(t, open(t, c.root), "/dev/vfio/15")
+	if len(found) != 1 || found[0].PID != 100 || found[0].Node != "/dev/vfio/15" {
+		t.Errorf("holders: %v, want process 100", found)
+	}
+}
+
 // A descriptor that only names the node holds nothing: the program's own look at a node
 // is one. One whose flags are not known counts.
 func TestHoldersOfPathsOnly(t *testing.T) {

@@ -268,8 +268,8 @@ func (s *search) byName(target string) []string {
 // byDevice finds the nodes of an open VFIO device by the place of its function,
 // which newer kernels write to fdinfo.
 func (s *search) byDevice(o *openFile) ([]string, error) {
-	text, err := o.info()
-	if err != nil {
+	text, ok, err := o.info()
+	if !ok || err != nil {
 		return nil, err
 	}
 	for line := range strings.Lines(text) {

@@ -192,8 +192,8 @@ func isNode(name string) bool {
 // openDevice adds an open VFIO device to the usage. Newer kernels name the function in fdinfo
 // (Documentation/filesystems/proc.rst, "VFIO Device files").
 func (s *survey) openDevice(o *openFile, u *Usage) error {
-	text, err := o.info()
-	if err != nil && !sysfs.Vanished(err) {
+	text, _, err := o.info()
+	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(text) {
