@@ -235,22 +235,21 @@ func (p *Plan) Follow(s *device.Snapshot) Plan {
 	moved := map[pci.Address]pci.Address{}
 	next := *p
 	next.Functions = slices.Clone(p.Functions)
-	for i := range next.Functions {
+	for i, now := range p.present(s) {
 		fn := &next.Functions[i]
-		found := s.Find(fn.Identity)
-		if !found.Sure || p.hasOther(fn, found.Function.Address) {
+		if now == nil {
 			// Inode 0 means unknown, so that [device.Identity.Is] is false from now on.
 			fn.Identity.Inode = 0
 			continue
 		}
-		moved[fn.Address] = found.Function.Address
-		fn.Identity, fn.Address = s.Identify(found.Function), found.Function.Address
-		fn.FirstFunction = found.Function.FirstFunction()
-		if found.Function.Group != nil {
-			fn.Group = *found.Function.Group
+		moved[fn.Address] = now.Address
+		fn.Identity, fn.Address = s.Identify(now), now.Address
+		fn.FirstFunction = now.FirstFunction()
+		if now.Group != nil {
+			fn.Group = *now.Group
 		}
-		if found.Function.VF != nil {
-			fn.PF = &found.Function.VF.PF
+		if now.VF != nil {
+			fn.PF = &now.VF.PF
 		}
 	}
 	// Devices are changed after all functions, because a device can refer to any of them.
@@ -258,10 +257,41 @@ func (p *Plan) Follow(s *device.Snapshot) Plan {
 	return next
 }
 
-// hasOther reports whether p has another function than fn at an address.
-func (p *Plan) hasOther(fn *Function, a pci.Address) bool {
-	other, ok := p.Function(a)
-	return ok && other.Address != fn.Address
+// present returns for each function of p the function that it is in s, nil if it is gone. No function moves to an
+// address that another function of p keeps or gets. Functions may move to addresses that others leave: firmware
+// renumbers all buses behind a card that was added.
+func (p *Plan) present(s *device.Snapshot) []*device.Function {
+	now := make([]*device.Function, len(p.Functions))
+	for i := range p.Functions {
+		if found := s.Find(p.Functions[i].Identity); found.Sure {
+			now[i] = found.Function
+		}
+	}
+	// A function that can't move keeps its address, which may be in the way of another one.
+	for again := true; again; {
+		again = false
+		users := p.users(now)
+		for i, f := range now {
+			if f != nil && f.Address != p.Functions[i].Address && users[f.Address] > 1 {
+				now[i], again = nil, true
+			}
+		}
+	}
+	return now
+}
+
+// users returns how many functions of p have each address if they are where now says. A function that is gone keeps
+// its address in p.
+func (p *Plan) users(now []*device.Function) map[pci.Address]int {
+	users := map[pci.Address]int{}
+	for i, f := range now {
+		if f == nil {
+			users[p.Functions[i].Address]++
+			continue
+		}
+		users[f.Address]++
+	}
+	return users
 }
 
 // readdress changes the devices, resets and steps of p to the new addresses.
