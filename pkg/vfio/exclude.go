@@ -89,14 +89,15 @@ func (x *Exclusion) group(a pci.Address) (number int, ok bool, err error) {
 const openLimit = 2 * time.Second
 
 // openInTime opens a group's node. While another user opens or closes a device of the group, the kernel makes every
-// other open wait, for as long as a reset may take. openInTime returns [ErrBusy] in that case too.
-func openInTime(ctx context.Context, node string) (int, error) {
+// other open wait, for as long as a reset may take. openInTime returns [ErrBusy] in that case too. If the caller's
+// context ends first, nothing shows that another user exists, and openInTime returns the cause of that end.
+func openInTime(caller context.Context, node string) (int, error) {
 	type result struct {
 		fd  int
 		err error
 	}
 	opened := make(chan result)
-	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	ctx, cancel := context.WithTimeout(caller, openLimit)
 	defer cancel()
 	go func() {
 		fd, err := openNode(node)
@@ -112,6 +113,9 @@ func openInTime(ctx context.Context, node string) (int, error) {
 	case r := <-opened:
 		return r.fd, r.err
 	case <-ctx.Done():
+		if caller.Err() != nil {
+			return 0, fmt.Errorf("open %s: %w", node, context.Cause(caller))
+		}
 		return 0, fmt.Errorf("%w: open %s waits for another user: %w", ErrBusy, node, unix.EBUSY)
 	}
 }

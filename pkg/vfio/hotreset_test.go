@@ -11,8 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -173,6 +175,33 @@ func TestExclude(t *testing.T) {
 	if got, err := Opened(t.Context(), fsys, f); err == nil {
 		t.Errorf("a directory: %q, %v; want an error", got, err)
 	}
+}
+
+// TestExcludeEndsWithItsCaller: that a caller does not wait longer says nothing of other users. The open waits for a lease,
+// as it waits in the kernel for a group whose devices another user opens.
+func TestExcludeEndsWithItsCaller(t *testing.T) {
+	k := sysfstest.New(t)
+	gpu := k.AddGPU(0x3b)
+	bindTo(t, k, gpu, "vfio-pci")
+	group, _ := k.Group(gpu)
+	lease, err := os.Create(k.Path("dev/vfio/" + strconv.Itoa(group)))
+	must(err)
+	defer func() { _ = lease.Close() }()
+	if _, err := unix.FcntlInt(lease.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatalf("take a lease of the group's node, which a file system in TMPDIR must have: %v", err)
+	}
+	errLeft := errors.New("the caller has left")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errLeft)
+	defer cancel()
+	f := &device.Function{Address: gpu, Group: &group}
+	if got, err := Opened(ctx, openTree(t, k.Root()), f); !errors.Is(err, errLeft) || errors.Is(err, ErrBusy) || got != "" {
+		t.Errorf("opened: %q, %v; want %q alone", got, err, errLeft)
+	}
+	if got, err := Opened(t.Context(), openTree(t, k.Root()), f); err != nil || got != GroupNode(group) {
+		t.Errorf("opened, after the longest wait: %q, %v; want the group's node", got, err)
+	}
+	_, err = unix.FcntlInt(lease.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	must(err)
 }
 
 func openTree(t *testing.T, root string) *sysfs.FS {
