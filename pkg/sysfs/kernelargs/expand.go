@@ -113,6 +113,7 @@ func (s *Settings) expand(word string, line int) []Line {
 	e.text(word, false)
 	e.flush()
 	s.depth--
+	s.count(e.parts)
 	return bounded(e.parts)
 }
 
@@ -184,8 +185,7 @@ func (e *expansion) parameter(text string) {
 	case rest == "" || rest[0] == '?' || !strings.ContainsRune("-=+", rune(rest[0])):
 		e.variable(name)
 	case rest[0] == '+' && set:
-		e.flush()
-		e.parts = append(e.parts, e.settings.expand(rest[1:], e.line)...)
+		e.add(e.settings.expand(rest[1:], e.line))
 	case rest[0] == '+':
 	case set:
 		e.variable(name)
@@ -194,8 +194,7 @@ func (e *expansion) parameter(text string) {
 		if rest[0] == '=' {
 			e.settings.values[name] = value
 		}
-		e.flush()
-		e.parts = append(e.parts, value...)
+		e.add(value)
 	}
 }
 
@@ -208,9 +207,14 @@ func nameSize(text string) int {
 }
 
 // variable adds the value of a variable, by the lines that it is from.
-func (e *expansion) variable(name string) {
+func (e *expansion) variable(name string) { e.add(e.settings.values[name]) }
+
+// add adds the parts of a value, unless there are too many anyway.
+func (e *expansion) add(parts []Line) {
 	e.flush()
-	e.parts = append(e.parts, e.settings.values[name]...)
+	if len(e.parts) < maxParts {
+		e.parts = append(e.parts, parts...)
+	}
 }
 
 func (e *expansion) put(text string) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -130,9 +131,19 @@ func TestHostileSettings(t *testing.T) {
 		"parameters in quotes in each other": deep(`"${`),
 		"commands in each other":             deep("$("),
 		"a value that doubles":               "A=" + long + "\n" + strings.Repeat("A=\"${A}${A}\"\n", 64),
+		"assignments before a command":       strings.Repeat("A=1 ", 1<<18) + "true",
+		"additions":                          strings.Repeat("A+=1 ", 1<<18),
+		"additions under a condition":        "if x; then " + strings.Repeat("A=\"$A 1\" ", 1<<18),
+		"a value many times":                 strings.Repeat("B+=1 ", 1<<12) + "\nA=" + strings.Repeat("$B", 1<<20),
+		"a file that sources itself":         strings.Repeat(". /etc/default/../default/grub\n", 20),
+		"files that source each other":       strings.Repeat(". a\n. b\n. c\n. d\n. e\n. f\n. g\n. h\n", 16),
 	} {
-		s := kernelargs.NewSettings(nil)
+		began, sourced := time.Now(), 0
+		s := kernelargs.NewSettings(func(string) string { sourced++; return text })
 		s.Source("etc/default/grub", text)
+		if took := time.Since(began); took > time.Minute || sourced > 1<<12 {
+			t.Errorf("%s: took %s, and sourced %d files", name, took, sourced)
+		}
 		if got := len(s.Text("A")); got > 1<<16 {
 			t.Errorf("%s: a value of %d bytes", name, got)
 		}

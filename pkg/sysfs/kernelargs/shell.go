@@ -1,6 +1,7 @@
 package kernelargs
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -22,10 +23,13 @@ type Settings struct {
 	replaced map[string]Line
 	// text returns a file that is sourced, or "".
 	text func(name string) string
-	// path is the file that is being read. nested is the number of files around it that source each other. depth is how
+	// path is the file that is being read. around are it and the files that source each other around it. depth is how
 	// many words are around the word that is being expanded.
-	path          string
-	nested, depth int
+	path   string
+	around []string
+	depth  int
+	// work counts what the evaluation takes, see maxWork.
+	work int
 	// blocks is the number of conditions around the present command.
 	blocks int
 }
@@ -58,6 +62,22 @@ const (
 	maxBytes  = 1 << 16
 )
 
+// maxWork limits the evaluation of all files together, because a short file can source others, or copy a long value,
+// any number of times. It is in bytes of files and values that are looked at. A part of a value counts as partWork more,
+// and a look for a file that is sourced as fileWork.
+const (
+	maxWork  = 1 << 28
+	partWork = 1 << 6
+	fileWork = 1 << 16
+)
+
+// count adds the work on the parts of a value.
+func (s *Settings) count(parts []Line) {
+	for i := range parts {
+		s.work += len(parts[i].Value) + partWork
+	}
+}
+
 // bounded returns the parts of a value up to the limits.
 func bounded(parts []Line) []Line {
 	size := 0
@@ -69,21 +89,25 @@ func bounded(parts []Line) []Line {
 	return parts
 }
 
-// Source evaluates a file.
-func (s *Settings) Source(path, text string) {
+// Source evaluates a file. If the work becomes too much, the rest of it does not count.
+func (s *Settings) Source(name, text string) {
 	former, blocks := s.path, s.blocks
-	s.path = path
+	s.path, s.around = name, append(s.around, name)
 	c := command{}
 	all := tokens(text)
+	s.work += len(text)
 	for i, t := range all {
+		if s.work > maxWork {
+			break
+		}
 		if t.operator {
 			c = command{conditional: t.text == "&&" || t.text == "||"}
 			continue
 		}
-		c.ahead = all[i+1:]
+		c.look(all, i+1)
 		s.word(&c, t)
 	}
-	s.path, s.blocks = former, blocks
+	s.path, s.blocks, s.around = former, blocks, s.around[:len(s.around)-1]
 }
 
 // command is the command that is read.
@@ -92,23 +116,32 @@ type command struct {
 	name string
 	// conditional says that the command runs only if the command before it succeeded, or only if it failed.
 	conditional bool
-	// ahead are the tokens after the present one.
-	ahead []token
+	// end is the index of the first token after the present one that is no assignment, and runs says that this token is
+	// a word, and so the command goes on.
+	end  int
+	runs bool
+}
+
+// look finds what comes after the assignments that begin at the index i. It looks at each token once, because a command
+// may have thousands of assignments.
+func (c *command) look(all []token, i int) {
+	if c.end >= i {
+		return
+	}
+	for c.end = i; c.end < len(all) && isAssignment(all[c.end]); {
+		c.end++
+	}
+	c.runs = c.end < len(all) && !all[c.end].operator
+}
+
+func isAssignment(t token) bool {
+	_, assigns := cutAssignment(t.text)
+	return assigns && !t.operator
 }
 
 // isBeforeCommand reports whether the present assignment stands before the name of a command. Such assignments are for
 // that command only (POSIX.1-2017, Shell Command Language 2.9.1).
-func (c *command) isBeforeCommand() bool {
-	for _, t := range c.ahead {
-		if t.operator {
-			return false
-		}
-		if _, assigns := cutAssignment(t.text); !assigns {
-			return c.name == ""
-		}
-	}
-	return false
-}
+func (c *command) isBeforeCommand() bool { return c.runs && c.name == "" }
 
 // assigners are commands whose arguments are assignments. GRUB's own scripts have "set".
 func assigners() []string {
@@ -146,16 +179,17 @@ func (s *Settings) begin(word string) {
 
 func (s *Settings) include(t token) {
 	// Files are named below the node's root, which may be an image's.
-	name := strings.TrimPrefix(join(s.expand(t.text, t.line)), "/")
-	if s.text == nil || s.nested >= maxNested || name == "" {
+	name := strings.TrimPrefix(path.Clean("/"+join(s.expand(t.text, t.line))), "/")
+	if s.text == nil || len(s.around) > maxNested || name == "" || slices.Contains(s.around, name) {
 		return
 	}
-	s.nested++
-	s.Source(name, s.text(name))
-	s.nested--
+	if s.work += fileWork; s.work <= maxWork {
+		s.Source(name, s.text(name))
+	}
 }
 
 func (s *Settings) assign(name string, parts []Line, plus, definite bool, line int) {
+	s.count(s.values[name])
 	switch {
 	case plus || !definite && !keeps(parts, s.values[name]):
 		// += appends the value as it is. If the assignment may not run, both values count, as separate words.
