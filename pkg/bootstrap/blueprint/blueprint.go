@@ -205,6 +205,17 @@ func (v Version) Admits(have string) bool {
 	return slices.CompareFunc(numbers(have), numbers(v.Minimum), cmp.Compare[int]) >= 0
 }
 
+// Depends reports whether a version of which only the major number is known, such as "2.x", may or may not meet the
+// requirement.
+func (v Version) Depends(have string) bool {
+	major, partly := strings.CutSuffix(have, ".x")
+	if !partly || v.Admits(have) {
+		return false
+	}
+	known, wanted := numbers(major), numbers(cmp.Or(v.Exact, v.Minimum))
+	return len(known) > 0 && len(wanted) > 0 && known[0] == wanted[0]
+}
+
 // String describes the requirement.
 func (v Version) String() string {
 	if v.Exact != "" {

@@ -184,6 +184,27 @@ func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
 	}
 }
 
+// TestMajorNumberMayDecideAlone: a program that was built from a checkout tells only its major version.
+func TestMajorNumberMayDecideAlone(t *testing.T) {
+	for _, c := range []struct {
+		pin             blueprint.Version
+		have            string
+		admits, depends bool
+	}{
+		{blueprint.Version{Minimum: "2.2"}, "2.x", false, true},
+		{blueprint.Version{Minimum: "2"}, "2.x", true, false},
+		{blueprint.Version{Minimum: "2.2"}, "1.x", false, false},
+		{blueprint.Version{Minimum: "1.7"}, "2.x", true, false},
+		{blueprint.Version{Exact: "v2.2.1"}, "2.x", false, true},
+		{blueprint.Version{Exact: "2.2.1"}, "1.x", false, false},
+		{blueprint.Version{Minimum: "2.2"}, "2.1", false, false},
+	} {
+		if admits, depends := c.pin.Admits(c.have), c.pin.Depends(c.have); admits != c.admits || depends != c.depends {
+			t.Errorf("%s with %q: admitted %t, depends %t", c.pin, c.have, admits, depends)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "kernel: {iommu: On}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -19,6 +19,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/state"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // tree is a node's files.
@@ -141,6 +142,24 @@ func TestPinsAreHeldToFacts(t *testing.T) {
 	want := []string{"containerd is 1:2.3.0 (/x), but the blueprint requires 2.4.2", "the blueprint requires CRI-O 1.36 or newer, but no file shows the installed version"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// TestPinsOfAVersionThatIsKnownInPart: containerd that was built from a checkout tells only its major version.
+func TestPinsOfAVersionThatIsKnownInPart(t *testing.T) {
+	b := blueprint.Default()
+	b.Versions.Containerd = blueprint.Version{Minimum: "2.2"}
+	for have, want := range map[string]struct {
+		code rule.Code
+		text string
+	}{
+		"2.x": {rule.VersionUnknown, "the blueprint requires containerd 2.2 or newer, but /x shows only that it is 2.x"},
+		"1.x": {rule.VersionMismatch, "containerd is 1.x (/x), but the blueprint requires 2.2 or newer"},
+	} {
+		found := host.Pins(b, &host.Platform{}, []state.Fact{{Part: "containerd", Name: "version", Value: have, Source: "/x"}})
+		if len(found) != 1 || found[0].Code != want.code || found[0].Text != want.text || found[0].Fatal != (want.code == rule.VersionMismatch) {
+			t.Errorf("%s: %+v, want %s: %s", have, found, want.code, want.text)
+		}
 	}
 }
 

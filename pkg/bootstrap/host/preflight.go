@@ -132,7 +132,7 @@ func archs() map[string]device.Arch {
 func booted(p *Platform) bool { return kernelargs.Has(p.Cmdline, "intel_iommu=on") }
 
 // Pins returns a problem for each version that differs from the one that the blueprint requires. Versions are the
-// facts that parts found. A version that no file shows is a problem too, since it can't be verified.
+// facts that parts found. A version that no file shows completely is a problem too, since it can't be verified.
 func Pins(b *blueprint.Blueprint, p *Platform, facts []state.Fact) []state.Problem {
 	var found []state.Problem
 	for _, pin := range []struct {
@@ -147,6 +147,10 @@ func Pins(b *blueprint.Blueprint, p *Platform, facts []state.Fact) []state.Probl
 		case have == "":
 			found = append(found, state.Problem{
 				Part: "versions", Code: rule.VersionUnknown, Text: fmt.Sprintf("the blueprint requires %s %s, but no file shows the installed version", pin.part, pin.Version), Fix: byHand(pin.part),
+			})
+		case pin.Depends(have):
+			found = append(found, state.Problem{
+				Part: "versions", Code: rule.VersionUnknown, Text: fmt.Sprintf("the blueprint requires %s %s, but %s shows only that it is %s", pin.part, pin.Version, source, have), Fix: byHand(pin.part),
 			})
 		case !pin.Admits(withoutEpoch(have)):
 			found = append(found, state.Problem{
