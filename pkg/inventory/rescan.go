@@ -179,14 +179,20 @@ func (s *scan) unknown(g *device.Group) []pci.Address {
 	})
 }
 
-// inheritNames gives the functions the names that prev has for their ids.
+// inheritNames gives the functions the names that prev has for their ids. It goes through prev once, because a rescan
+// may be of thousands of functions.
 func inheritNames(prev *device.Snapshot, fresh []*device.Function) {
+	type key struct{ vendor, device pci.ID }
+	named := map[key]*device.Function{}
+	for i := range prev.Functions {
+		f := &prev.Functions[i]
+		if k := (key{f.Vendor, f.Device}); f.Model != "" && named[k] == nil {
+			named[k] = f
+		}
+	}
 	for _, f := range fresh {
-		i := slices.IndexFunc(prev.Functions, func(p device.Function) bool {
-			return p.Vendor == f.Vendor && p.Device == f.Device && p.Model != ""
-		})
-		if i >= 0 {
-			f.VendorName, f.Model = prev.Functions[i].VendorName, prev.Functions[i].Model
+		if like := named[key{f.Vendor, f.Device}]; like != nil {
+			f.VendorName, f.Model = like.VendorName, like.Model
 		}
 	}
 }
