@@ -68,7 +68,7 @@ func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Addres
 	if err != nil {
 		return err
 	}
-	n := m.order.Planning.WithOwners(snap)
+	n, drains := m.order.Planning.WithOwners(snap), plan.NewDrains(snap, drained)
 	var errs []error
 	for i := range snap.Functions {
 		f := &snap.Functions[i]
@@ -76,7 +76,7 @@ func (m *Maintainer) BindSomeByPolicy(ctx context.Context, meant func(pci.Addres
 		holding, held := n.Owners[f.Address]
 		// A drained function stays where the operator wants it. The bindings of a claim's functions are decided by the
 		// claim's own record.
-		if _, out := plan.FindDrain(snap, f, drained); out || held && !holding.Bound || !meant(f.Address) {
+		if _, out := drains.Find(f); out || held && !holding.Bound || !meant(f.Address) {
 			continue
 		}
 		if choice.Ours && choice.Policy == v1alpha1.PolicyBound && !f.OnVFIO() {

@@ -80,7 +80,7 @@ func (n *Node) lasting() map[pci.Address]rule.Code {
 // tried: the reason may no longer exist.
 func (a *Assessor) attempted(f *device.Function) (rule.Verdict, bool) {
 	node := &a.maker.node
-	at, ok := FindDrain(node.Snapshot, f, node.Attempted)
+	at, ok := a.maker.known.attempts(node).Find(f)
 	if !ok {
 		return rule.Verdict{}, false
 	}

@@ -2,10 +2,8 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
-	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -104,85 +102,9 @@ func (c *candidate) letGo() *rule.Verdict {
 		"keep the driver off it (policy: bound, with early binding), or set nvidia_drm's modeset=0 on the kernel command line or in modprobe.d and restart the node")
 }
 
-// DrainSet returns the functions that are drained together with f, by address: the functions that a claim of f
-// includes, the functions whose claims include f, and a PF's VFs. [FindDrain] applies the same rule to one function.
-func DrainSet(s *device.Snapshot, f *device.Function) []*device.Function {
-	all := isolation.AssignmentSet(s, f)
-	named := map[pci.Address]bool{f.Address: true}
-	for i := range s.Functions {
-		other := &s.Functions[i]
-		// No claim is for a bridge.
-		if _, ok := takesNamed(s, other, named); ok && !other.IsBridge() {
-			all = append(all, isolation.AssignmentSet(s, other)...)
-		}
-	}
-	slices.SortFunc(all, func(a, b *device.Function) int { return a.Address.Compare(b.Address) })
-	return slices.CompactFunc(all, func(a, b *device.Function) bool { return a.Address == b.Address })
-}
-
-// FindDrain returns the drained address that keeps claims from f, and whether there is one. named are the addresses
-// that an operator named. FindDrain looks for f, its PF, and the functions that are assigned with f. It also looks for
-// the functions whose claims would include f, because a claim of f would keep such a function from its driver.
-func FindDrain[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
-	if len(named) == 0 {
-		return pci.Address{}, false
-	}
-	if a, ok := takesNamed(s, f, named); ok {
-		return a, true
-	}
-	for _, other := range dependents(s, f) {
-		if a, ok := takesNamed(s, other, named); ok {
-			return a, true
-		}
-	}
-	return pci.Address{}, false
-}
-
-// takesNamed returns a named function that a claim of f would include. It also returns a named PF if the claim would
-// include one of its VFs.
-func takesNamed[T any](s *device.Snapshot, f *device.Function, named map[pci.Address]T) (pci.Address, bool) {
-	if _, ok := named[f.Address]; ok {
-		return f.Address, true
-	}
-	for _, t := range isolation.AssignmentSet(s, f) {
-		if _, ok := named[t.Address]; ok {
-			return t.Address, true
-		}
-		if t.VF == nil {
-			continue
-		}
-		if _, ok := named[t.VF.PF]; ok {
-			return t.VF.PF, true
-		}
-	}
-	return pci.Address{}, false
-}
-
-// dependents returns the functions whose claims would include f: the functions of f's group, and functions that have a
-// function of this group as their companion.
-func dependents(s *device.Snapshot, f *device.Function) []*device.Function {
-	var all []*device.Function
-	for _, member := range append([]*device.Function{f}, members(s, f)...) {
-		for _, other := range s.Slot(member) { // the slot includes member itself
-			if slices.ContainsFunc(isolation.AssignmentSet(s, other), func(t *device.Function) bool { return t.Address == f.Address }) {
-				all = append(all, other)
-			}
-		}
-	}
-	return all
-}
-
-func members(s *device.Snapshot, f *device.Function) []*device.Function {
-	g, ok := s.GroupWith(f)
-	if !ok {
-		return nil
-	}
-	return s.Members(g)
-}
-
 // drained refuses a drained function. A taint keeps such a device from claims, but a tenant may tolerate taints.
 func (c *candidate) drained() *rule.Verdict {
-	a, ok := FindDrain(c.node.Snapshot, c.f, c.node.Drained)
+	a, ok := c.known.drains(&c.node).Find(c.f)
 	if !ok {
 		return nil
 	}

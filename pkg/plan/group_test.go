@@ -78,3 +78,24 @@ func TestResetsOfALargeGroup(t *testing.T) {
 		t.Errorf("%d resets of %d functions; want each of 64 reset once", len(reset), len(once))
 	}
 }
+
+// TestDrainsGrowWithTheirGroup: each function of a group has to find the drain of any other, and looks at no pair for it.
+func TestDrainsGrowWithTheirGroup(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	took := func(n plan.Node) time.Duration {
+		last := n.Snapshot.Functions[len(n.Snapshot.Functions)-1].Address
+		start := cpuTime(t)
+		drains := plan.NewDrains(n.Snapshot, map[pci.Address]bool{last: true})
+		for i := range n.Snapshot.Functions {
+			if a, ok := drains.Find(&n.Snapshot.Functions[i]); !ok || a != last {
+				t.Fatalf("function %d is kept by %s, %t; want %s", i, a, ok, last)
+			}
+		}
+		return max(cpuTime(t)-start, time.Millisecond)
+	}
+	small, large := took(oneGroup(256)), took(oneGroup(16*256))
+	if ratio := float64(large) / float64(small); ratio > 64 { // 16 for a look at each function, 256 for one at each pair
+		t.Errorf("in a group with 16 times as many functions, drains take %.0f times as long, want at most 64", ratio)
+	}
+}

@@ -19,6 +19,24 @@ type memo struct {
 	// exclusive are the node's exclusive domains, once hasExclusive is set.
 	exclusive    map[isolation.ExclusiveDomain][]Tenancy
 	hasExclusive bool
+	// drained and attempted are the drains by [Node.Drained] and [Node.Attempted]; nil until they are needed.
+	drained, attempted Drains
+}
+
+// drains returns the drains of the node that the memo is of.
+func (m *memo) drains(n *Node) Drains {
+	if m.drained == nil {
+		m.drained = newDrains(m.judger, m.snapshot, n.Drained)
+	}
+	return m.drained
+}
+
+// attempts returns what [Node.Attempted] keeps from claims, which is the same as by drains.
+func (m *memo) attempts(n *Node) Drains {
+	if m.attempted == nil {
+		m.attempted = newDrains(m.judger, m.snapshot, n.Attempted)
+	}
+	return m.attempted
 }
 
 // domains returns the exclusive domains of the node that the memo is of.

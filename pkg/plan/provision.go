@@ -136,7 +136,7 @@ func provision(rule *v1alpha1.VFRule, n Node, eswitches map[pci.Address]Eswitch)
 	}
 	p.PF, p.Have, p.Autoprobe = pf.Address, pf.PF.NumVFs, pf.PF.Autoprobe
 	p.OnHostDrivers = onHostDrivers(pf, n)
-	if a, out := FindDrain(n.Snapshot, pf, n.Drained); out {
+	if a, out := NewDrains(n.Snapshot, n.Drained).Find(pf); out {
 		p.Refused, p.Fix = fmt.Sprintf("%s is being drained: %s", a, n.Drained[a]), fmt.Sprintf("run `kata-vfio-plugin undrain %s`", a)
 		return p
 	}
