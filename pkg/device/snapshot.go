@@ -42,8 +42,8 @@ type Host struct {
 	Machine Machine `json:"machine,omitzero"`
 	// IOMMUs are the names under /sys/class/iommu: "dmar0", "ivhd0", "smmu3...".
 	IOMMUs []string `json:"iommus"`
-	// IRQChips are the distinct interrupt chip names of MSI interrupts; those
-	// of a remapped interrupt begin with "IR-".
+	// IRQChips are the distinct interrupt chip names of MSI interrupts, without addresses; those
+	// of a remapped interrupt begin with "IR-", or with "ITS-" on Arm.
 	IRQChips []string `json:"irqChips,omitempty"`
 	// UnsafeInterrupts are the parameters of vfio_iommu_type1 and iommufd named allow_unsafe_interrupts that are on, as
 	// paths below /sys.

@@ -168,6 +168,9 @@ func (r *hostReader) irqChips() []string {
 	}
 	// The kernel has /sys/kernel/irq only with CONFIG_SPARSE_IRQ (kernel/irq/irqdesc.c).
 	for line := range strings.Lines(r.text("proc/interrupts")) {
+		if strings.Contains(line, hyperVChip) {
+			chips = append(chips, hyperVChip)
+		}
 		for word := range strings.FieldsSeq(line) {
 			chips = append(chips, msiChip(word)...)
 		}
@@ -175,17 +178,23 @@ func (r *hostReader) irqChips() []string {
 	return sorted(chips)
 }
 
-// msiChip returns the kind of a chip of PCI MSI interrupts, none for any other.
-// The kernel makes one for each function and appends its address:
-// "IR-PCI-MSIX-0000:3b:00.0". Others, as DMAR-MSI, the IOMMU's own, are never
-// remapped and prove nothing.
+// hyperVChip is the chip of PCI MSI interrupts of Hyper-V's guests (drivers/pci/controller/pci-hyperv.c). It is the only name with spaces.
+const hyperVChip = "Hyper-V PCIe MSI"
+
+// msiChip returns the kind of a chip of PCI MSI interrupts, none for any other. The kernel makes a chip for each function and appends the
+// function's address: "IR-PCI-MSIX-0000:3b:00.0". Some chips of older kernels serve all functions, and have names of their own. Other
+// chips, such as DMAR-MSI, the IOMMU's own, are never remapped and prove nothing.
 func msiChip(name string) []string {
-	if !strings.Contains(name, "PCI-MSI") {
-		return nil
+	kind, rest, ofFunction := strings.Cut(name, "PCI-MSI")
+	if ofFunction {
+		x, _, _ := strings.Cut(rest, "-")
+		return []string{unique.Make(kind + "PCI-MSI" + x).Value()}
 	}
-	kind, rest, _ := strings.Cut(name, "PCI-MSI")
-	x, _, _ := strings.Cut(rest, "-")
-	return []string{unique.Make(kind + "PCI-MSI" + x).Value()}
+	// "VMD-MSI" is of drivers/pci/controller/vmd.c, and "ITS-MSI" of drivers/irqchip/irq-gic-v3-its-pci-msi.c.
+	if name == "VMD-MSI" || name == "ITS-MSI" || name == hyperVChip {
+		return []string{unique.Make(name).Value()}
+	}
+	return nil
 }
 
 // aliases returns the VFIO aliases of the running kernel's modules.

@@ -73,9 +73,10 @@ func (j *judging) remapped() bool {
 
 // concerns reports whether a chip that does not remap serves PCI functions such as f. Timers and the IOMMU's own
 // DMAR-MSI don't count, since no device owns them. Nor does Intel's VMD, except for functions in a domain of its
-// making, whose interrupts go through it (drivers/pci/controller/vmd.c).
+// making, whose interrupts go through it (drivers/pci/controller/vmd.c). Its chip is "VMD-MSI" on older kernels, and
+// "VMD-PCI-MSIX" on newer ones (vmd_msi_parent_ops), which contains the name of a plain chip.
 func concerns(f *device.Function, chip string) bool {
-	if strings.HasPrefix(chip, "VMD-MSI") {
+	if strings.HasPrefix(chip, "VMD-") {
 		return f.Address.Domain > 0xffff
 	}
 	return strings.Contains(chip, "PCI-MSI") || strings.HasPrefix(chip, "Hyper-V PCIe MSI")

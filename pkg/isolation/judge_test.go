@@ -267,6 +267,7 @@ func TestJudgeInterrupts(t *testing.T) {
 		{name: "Arm without ITS", node: gpuOn(chips("PCI-MSI", "GICv2m")), of: gpuAt, reasons: none},
 		{name: "Hyper-V guest", node: gpuOn(chips("Hyper-V PCIe MSI")), of: gpuAt, reasons: none},
 		{name: "VMD elsewhere", node: gpuOn(chips("IR-PCI-MSI", "VMD-MSI")), of: gpuAt},
+		{name: "VMD elsewhere, with functions in the names", node: gpuOn(chips("IR-PCI-MSI", "VMD-PCI-MSIX-10000:01:00.0")), of: gpuAt},
 		{
 			name: "VMD beside a second domain of the firmware's",
 			node: host(node(function("0001:01:00.0", 0x010802, 3, resets("flr"))), chips("IR-PCI-MSI", "VMD-MSI")),
@@ -275,6 +276,12 @@ func TestJudgeInterrupts(t *testing.T) {
 		{
 			name:    "function below a VMD",
 			node:    host(node(function("10000:01:00.0", 0x010802, 3, resets("flr"))), chips("IR-PCI-MSI", "VMD-MSI")),
+			of:      "10000:01:00.0",
+			reasons: none,
+		},
+		{
+			name:    "function below a VMD, with functions in the names",
+			node:    host(node(function("10000:01:00.0", 0x010802, 3, resets("flr"))), chips("IR-PCI-MSI", "VMD-PCI-MSIX-10000:01:00.0")),
 			of:      "10000:01:00.0",
 			reasons: none,
 		},
