@@ -58,13 +58,17 @@ func (o *Order) resetAfter(ctx context.Context, rec *journal.Record) error {
 }
 
 // activate makes the record's activations. If an activation requires a reset first, activate takes back the ones that
-// were made, resets the functions, and tries once more. No VM has the functions yet.
+// were made, resets the functions, and tries once more. No VM has the functions yet. The order is that of
+// [plan.Renewal], because endpoints are on their kernel drivers here too, and resets may undo the settings.
 func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
 	err := o.Effects.Activate(ctx, rec)
 	if _, again := errors.AsType[*bind.ResetFirstError](err); !again || ctx.Err() != nil {
 		return err
 	}
-	for _, then := range []func(context.Context, *journal.Record) error{o.Effects.Deactivate, o.resetAfter, o.liftMarks, o.Effects.Activate} {
+	for _, then := range []func(context.Context, *journal.Record) error{
+		o.Effects.Deactivate, o.Effects.RebindEndpoints, o.resetAfter, o.liftMarks,
+		o.Effects.ConfigureVFs, o.Effects.ApplySettings, o.Effects.BindEndpoints, o.Effects.Activate,
+	} {
 		if next := then(ctx, rec); next != nil {
 			return fmt.Errorf("%w; after that: %w", err, next)
 		}
