@@ -58,6 +58,14 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
+// RecordID returns the ID of the record in the file, by the file's name; empty if the path is not that of a record.
+func (e *FileError) RecordID() string {
+	if name := filepath.Base(e.Path); IsRecord(name) {
+		return strings.TrimSuffix(name, ".json")
+	}
+	return ""
+}
+
 // Damaged returns the path of the first record file that can't be read, from the errors of [Store.List]; empty if there
 // is none.
 func Damaged(errs []error) string {

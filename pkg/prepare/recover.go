@@ -46,11 +46,15 @@ const recoverAtOnce = 16
 func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 	records, errs := p.order.Effects.Journal.List()
 	r := &Recovery{Unfinished: errs}
-	if err := p.markEarlier(ctx, records); err != nil {
+	if err := p.markEarlier(ctx, records, errs); err != nil {
 		r.Unfinished = append(r.Unfinished, err)
 	}
+	uids := make([]string, len(records))
+	for i, rec := range records {
+		uids[i] = rec.ID()
+	}
 	// recall reads the ledger now. Only the function that it returns is deferred: it forgets what was read.
-	defer p.recall(ctx, records)()
+	defer p.recall(ctx, uids)()
 	for _, one := range p.recoverAll(ctx, records) {
 		r.add(one)
 	}
@@ -59,14 +63,15 @@ func (p *Preparer) Recover(ctx context.Context) (*Recovery, error) {
 
 // MarkEarlier marks the functions of claims that a stop of the node interrupted, so that they are reset before the next
 // claim gets them. The marks are needed because a record of an earlier boot does not keep other claims from its
-// functions. Call MarkEarlier before the first Prepare, unless Recover has returned by then. It waits for no lock, and
-// may be repeated.
+// functions, and neither does a record that can't be read. Call MarkEarlier before the first Prepare, unless Recover has
+// returned by then. It waits for no lock, and may be repeated.
 func (p *Preparer) MarkEarlier(ctx context.Context) error {
-	records, _ := p.order.Effects.Journal.List() // Recover reports unreadable records
-	return p.markEarlier(ctx, records)
+	records, errs := p.order.Effects.Journal.List() // Recover reports the errors
+	return p.markEarlier(ctx, records, errs)
 }
 
-func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record) error {
+// markEarlier is [Preparer.MarkEarlier] for the result of [journal.Store.List].
+func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record, errs []error) error {
 	snap, err := p.order.Effects.Inventory.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -84,7 +89,7 @@ func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record) e
 			return fmt.Errorf("mark the devices of claim %s as not clean: %w", rec.Plan.Claim, err)
 		}
 	}
-	return nil
+	return p.markUnreadable(ctx, snap, errs)
 }
 
 // recoverAll recovers records side by side. The results are in their order.
@@ -119,14 +124,10 @@ func (r *Recovery) add(one *Recovery) {
 	r.Unfinished = append(r.Unfinished, one.Unfinished...)
 }
 
-// recall reads the ledger once for all records, because the ledger may be large and the node's pods wait for the
+// recall reads the ledger once for all claims, because the ledger may be large and the node's pods wait for the
 // recovery. If the ledger can't be read now, the recovery of each record reads it again, and returns its own error.
-func (p *Preparer) recall(ctx context.Context, records []*journal.Record) (forget func()) {
+func (p *Preparer) recall(ctx context.Context, uids []string) (forget func()) {
 	if p.order.Effects.Ledger != nil {
-		uids := make([]string, len(records))
-		for i, rec := range records {
-			uids[i] = rec.ID()
-		}
 		if forget, err := p.order.Effects.Ledger.Recall(ctx, uids); err == nil {
 			return forget
 		}

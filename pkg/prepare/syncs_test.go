@@ -12,7 +12,8 @@ import (
 
 // TestEachWaitForTheDiskIsNeeded: Prepare waits four times for the disk, for the content of the intent and its entry in the directory,
 // for the ledger, and for the content of the completed record. Without any one of these, a power failure after Prepare leaves a device
-// that the next claim gets without a reset although a VM may have had it, or a ledger that can't say when the claim got it.
+// that the next claim gets without a reset although a VM may have had it, a record that nobody can read any more, so that an operator must
+// remove it, or a ledger that can't say when the claim got the device.
 func TestEachWaitForTheDiskIsNeeded(t *testing.T) {
 	for name, test := range map[string]struct {
 		// lost takes back what a power failure may take without the wait. It gets what restores the ledger of before.
@@ -33,7 +34,7 @@ func TestEachWaitForTheDiskIsNeeded(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			damaged: true, begins: "prepare",
+			damaged: true, unclean: true, begins: "prepare",
 		},
 		"of the intent's entry": {
 			lost: func(t *testing.T, w *world, _ func()) {

@@ -231,7 +231,8 @@ func generate(uid string, fn *plan.Function, s device.VFSetting, try int) string
 // visible on the node.
 func (set *Set) addressOwners(rec *journal.Record, fn *plan.Function, others []string) (map[string]string, error) {
 	owners := map[string]string{}
-	records, _ := set.Journal.List() // no claim gets the devices of a record that can't be read
+	// The addresses in a record that can't be read are unknown. Its VFs count only if their PF or the node shows them.
+	records, _ := set.Journal.List()
 	for _, o := range records {
 		if o.ID() != rec.ID() && o.BootID == rec.BootID {
 			enter(owners, o, fn, "another claim's VF")

@@ -1,0 +1,111 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/isolation"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
+	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
+)
+
+// A record that can't be read does not say which functions a VM may have had. In a later boot these functions are on
+// their host drivers, and no record keeps claims from them. So they are found in the ledger, and marked.
+
+// markUnreadable marks the functions of claims whose records can't be read, by the errors of [journal.Store.List]. The
+// boot of such a record is unknown, so that records of this boot count too: their functions cost one reset more.
+func (p *Preparer) markUnreadable(ctx context.Context, snap *device.Snapshot, errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	ids := make([]string, len(errs))
+	for i, err := range errs {
+		if file, ok := errors.AsType[*journal.FileError](err); ok {
+			ids[i] = file.RecordID()
+		}
+	}
+	defer p.recall(ctx, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" }))()
+	for i, id := range ids {
+		addrs, known := p.givenTo(ctx, snap, id)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !known {
+			addrs = p.selected(snap)
+		}
+		p.order.Effects.MakeRoom()
+		if err := p.order.MarkForReset(snap, addrs, id, "the record of a claim that may have had it can't be read"); err != nil {
+			return fmt.Errorf("mark the devices that the claim of an unreadable record may have had as not clean (%w): %w", errs[i], err)
+		}
+	}
+	return nil
+}
+
+// givenTo returns the functions of a claim's last Prepare in the ledger, and false if they are unknown: the ledger has
+// no such event or can't be read, the claim ended after it, so that the record is of a later Prepare, or another device
+// is at one of the addresses now.
+func (p *Preparer) givenTo(ctx context.Context, snap *device.Snapshot, id string) (addrs []pci.Address, known bool) {
+	if p.order.Effects.Ledger == nil || id == "" {
+		return nil, false
+	}
+	events, err := p.order.Effects.Ledger.Tenancy(ctx, id)
+	if err != nil || len(events) == 0 || slices.ContainsFunc(events, func(e ledger.Event) bool { return e.Type == ledger.Unprepare }) {
+		return nil, false
+	}
+	for _, d := range events[0].Devices {
+		f, ok := snap.Function(d.Address)
+		if !ok || f.Vendor != d.Vendor || f.Device != d.Device {
+			return nil, false
+		}
+		addrs = append(addrs, d.Address)
+	}
+	return addrs, len(addrs) > 0
+}
+
+// selected returns the functions that the node config selects, and those that are assigned with them.
+func (p *Preparer) selected(snap *device.Snapshot) []pci.Address {
+	var addrs []pci.Address
+	for _, f := range nodeconfig.Select(p.order.Config.Node, snap).Ours() {
+		for _, with := range isolation.AssignmentSet(snap, f) {
+			addrs = append(addrs, with.Address)
+		}
+	}
+	slices.SortFunc(addrs, pci.Address.Compare)
+	return slices.Compact(addrs)
+}
+
+// MarkForReset marks functions of a snapshot as not proven clean. id is the UID of the claim that may have had them;
+// empty if there is none. It leaves out functions that are marked already, and functions of claims that are prepared or
+// quarantined, which nobody else gets without a reset.
+func (o *Order) MarkForReset(snap *device.Snapshot, addrs []pci.Address, id, why string) error {
+	marks, err := o.Effects.Journal.NeedsReset()
+	if err != nil {
+		return err
+	}
+	marked := journal.NeedReset(marks, snap)
+	records, _ := o.Effects.Journal.List() // functions whose record can't be read are marked
+	for _, rec := range records {
+		left := rec.State == journal.Prepared || rec.State == journal.Quarantined
+		if left && rec.Kind == journal.Claim && rec.BootID == snap.Host.BootID {
+			for _, a := range rec.Plan.AddressesIn(snap) {
+				marked[a] = true
+			}
+		}
+	}
+	var failed []error
+	for _, a := range addrs {
+		f, ok := snap.Function(a)
+		if !ok || marked[a] {
+			continue
+		}
+		mark := journal.ResetMark{Address: a, Identity: snap.Identify(f), Claim: id, Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
+		failed = append(failed, o.Effects.Journal.MarkNeedsReset(mark))
+	}
+	return errors.Join(failed...)
+}
