@@ -91,6 +91,20 @@ type Record struct {
 // ID returns the record's identity and file name: the claim's UID.
 func (r *Record) ID() string { return r.Plan.Claim.UID }
 
+// Clone returns a copy of the record for work on it. A store shares the records that it has read with all its callers, so
+// that a record must not be changed. The work changes the plan's functions, their settings and the devices in place, and
+// adds proofs. Everything else is shared with the record: it is only ever replaced as a whole.
+func (r *Record) Clone() *Record {
+	own := *r
+	own.Plan.Devices, own.Plan.Functions = slices.Clone(r.Plan.Devices), slices.Clone(r.Plan.Functions)
+	for i := range own.Plan.Functions {
+		fn := &own.Plan.Functions[i]
+		fn.Settings = slices.Clone(fn.Settings)
+	}
+	own.Plan.Modules, own.Proofs = slices.Clip(r.Plan.Modules), slices.Clip(r.Proofs)
+	return &own
+}
+
 // IsWarm reports whether this is the record of a device that is kept ready for claims, although its policy is onDemand.
 func (r *Record) IsWarm() bool {
 	return r.Kind == Bound && slices.ContainsFunc(r.Plan.Devices, func(d plan.Device) bool { return d.Policy == v1alpha1.PolicyOnDemand })

@@ -139,7 +139,8 @@ func (s *Store) Delete(id string) error {
 	return s.entries.sync()
 }
 
-// Load returns the record, nil if it does not exist, or a [FileError].
+// Load returns the record, nil if it does not exist, or a [FileError]. The record is shared with other callers: change
+// only a [Record.Clone] of it.
 func (s *Store) Load(id string) (*Record, error) {
 	path, err := s.path(id)
 	if err != nil {
@@ -158,7 +159,7 @@ type Lister interface {
 }
 
 // List returns all readable records by ID, and a [FileError] for each that is
-// not. Records are shared with later callers: don't change them.
+// not. Records are shared with other callers: change only a [Record.Clone] of one.
 func (s *Store) List() ([]*Record, []error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -57,16 +57,16 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 	if rec == nil || rec.State != journal.Quarantined {
 		return nil, fmt.Errorf("claim %s: %w", uid, ErrNotQuarantined)
 	}
-	work := *rec
+	work := rec.Clone()
 	// The event comes before any effect. So after a crash, the ledger may have an operator's decision while the devices
 	// are still in quarantine, but never the reverse.
-	if err := m.order.Effects.Record(ctx, work.Plan.Claim, how.event(&work)); err != nil {
+	if err := m.order.Effects.Record(ctx, work.Plan.Claim, how.event(work)); err != nil {
 		return nil, err
 	}
 	if how.WithoutProof {
-		return nil, m.waive(ctx, &work, how)
+		return nil, m.waive(ctx, work, how)
 	}
-	err = m.order.TakeOff(ctx, &work)
+	err = m.order.TakeOff(ctx, work)
 	// TakeOff changes work even if it fails, so the proofs of the functions that were reset are returned with the
 	// error.
 	return append([]isolation.Proof{}, work.Proofs...), err
@@ -131,9 +131,9 @@ func (m *Maintainer) makeFitForHost(ctx context.Context, snap *device.Snapshot, 
 	if err := m.order.Effects.Untaken(ctx, snap, rec.Plan.Claim, rec.Plan.AddressesIn(snap)); err != nil {
 		return err // somebody moved a function to its host driver and uses it there
 	}
-	own := *rec
+	own := rec.Clone()
 	own.Baseline = nil // no proof is required: the functions are compared with their present state
-	if err := m.order.CarryOut(ctx, &own, plan.ForHost()); err != nil {
+	if err := m.order.CarryOut(ctx, own, plan.ForHost()); err != nil {
 		return fmt.Errorf("claim %s: its devices stay in quarantine, because a host driver must not get a device that was not reset after a tenant: %w; "+
 			"if resets keep failing, power-cycle the node, then clear the quarantine", rec.Plan.Claim, err)
 	}

@@ -282,8 +282,8 @@ func (m *Maintainer) endBound(ctx context.Context, id string, drained journal.Dr
 	if !m.draining(snap, d).Due() {
 		return nil
 	}
-	work := *rec
-	return m.order.TakeOffLocked(ctx, snap, &work)
+	work := rec.Clone()
+	return m.order.TakeOffLocked(ctx, snap, work)
 }
 
 // withDrainSet runs work under the locks of all functions that go with a drain.

@@ -107,8 +107,8 @@ func (m *Maintainer) bindByPolicy(ctx context.Context, f *device.Function) error
 		return err
 	}
 	if rec != nil {
-		work := *rec
-		if stands, err := m.order.ReaffirmBound(ctx, &work); stands || err != nil {
+		work := rec.Clone()
+		if stands, err := m.order.ReaffirmBound(ctx, work); stands || err != nil {
 			return err
 		}
 	}

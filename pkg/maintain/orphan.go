@@ -127,8 +127,8 @@ func (m *Maintainer) retryOrphan(ctx context.Context, id string) error {
 	if err != nil || rec == nil {
 		return err
 	}
-	work := *rec
-	return m.order.TakeOff(ctx, &work)
+	work := rec.Clone()
+	return m.order.TakeOff(ctx, work)
 }
 
 // giveBackOrphan returns one orphan. It looks at the function again under the locks of its group, which every claim of

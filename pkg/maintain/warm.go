@@ -208,9 +208,9 @@ func (w *warming) warm(ctx context.Context, f *device.Function) error {
 	case rec == nil:
 		rec, err = w.maintainer.order.Warm(ctx, req)
 	case rec.State == journal.Prepared:
-		work := *rec
+		work := rec.Clone()
 		var stands bool
-		if stands, err = w.maintainer.order.ReaffirmBound(ctx, &work); !stands && err == nil {
+		if stands, err = w.maintainer.order.ReaffirmBound(ctx, work); !stands && err == nil {
 			rec, err = w.maintainer.order.Warm(ctx, req)
 		}
 	default:
@@ -282,7 +282,7 @@ func (w *warming) returnOne(ctx context.Context, id string) error {
 	if err != nil || rec == nil {
 		return err
 	}
-	work := *rec
+	work := rec.Clone()
 	snap, unlock, err := w.maintainer.order.Effects.LockRecord(ctx, rec)
 	if err != nil {
 		return err
@@ -291,5 +291,5 @@ func (w *warming) returnOne(ctx context.Context, id string) error {
 	if n := w.maintainer.order.Planning.WithOwners(snap); n.Damaged != "" || !isUnclaimed(&n, rec) {
 		return nil // an unreadable record may be that of a claim of the device
 	}
-	return w.maintainer.order.TakeOffLocked(ctx, snap, &work)
+	return w.maintainer.order.TakeOffLocked(ctx, snap, work)
 }

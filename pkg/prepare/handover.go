@@ -203,9 +203,7 @@ func (p *Preparer) withPrepared(ctx context.Context, uid string, work func(*devi
 	case rec.State != journal.Prepared || !thisBoot:
 		return &NotPreparedError{Claim: rec.Plan.Claim, State: rec.State, EarlierBoot: !thisBoot}
 	}
-	// The journal caches what it loads, and other calls read the same record: work gets a copy.
-	own := *rec
-	return work(snap, &own)
+	return work(snap, rec.Clone())
 }
 
 // renew resets a prepared record's functions. If functions can't be proven clean, they are quarantined, and the pod

@@ -27,7 +27,7 @@ func (o *Order) toTargets(ctx context.Context, snap *device.Snapshot, rec *journ
 // moved returns a copy of the record with only those functions that somebody bound to a host driver. It returns an
 // [effects.InUseError] while a process uses one of them on that driver.
 func (o *Order) moved(ctx context.Context, snap *device.Snapshot, rec *journal.Record) (*journal.Record, error) {
-	own := *rec
+	own := rec.Clone()
 	own.Plan.Functions = nil
 	for _, fn := range rec.Plan.Functions {
 		f, there := fn.In(snap)
@@ -36,9 +36,9 @@ func (o *Order) moved(ctx context.Context, snap *device.Snapshot, rec *journal.R
 		}
 	}
 	if len(own.Plan.Functions) == 0 {
-		return &own, nil
+		return own, nil
 	}
-	return &own, o.Effects.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses())
+	return own, o.Effects.Untaken(ctx, snap, rec.Plan.Claim, own.Plan.Addresses())
 }
 
 // bringBack binds moved functions to VFIO again. If all of them leave the bus meanwhile, that is not an error, because

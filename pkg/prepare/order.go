@@ -87,8 +87,7 @@ func (o *Order) Reaffirm(ctx context.Context, rec *journal.Record) error {
 			return err
 		}
 	}
-	own := *rec // the journal caches the record, and others read it
-	if err := o.Reactivate(ctx, &own); err != nil {
+	if err := o.Reactivate(ctx, rec.Clone()); err != nil {
 		return err
 	}
 	// The spec is last, as in Preparation: a runtime that finds it may pass the device on at once.

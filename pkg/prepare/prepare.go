@@ -269,8 +269,8 @@ func (p *Preparer) resume(ctx context.Context, req *claim.Request, rec *journal.
 	}
 	// All other records are of an interrupted call (Preparing, Releasing, Cleaned), or of a claim that was prepared in
 	// an earlier boot.
-	work := *rec
-	if err := p.order.TakeOff(ctx, &work); err != nil {
+	work := rec.Clone()
+	if err := p.order.TakeOff(ctx, work); err != nil {
 		return nil, err
 	}
 	return p.order.Begin(ctx, req, rec.Kind)
@@ -283,9 +283,9 @@ func (p *Preparer) reserve(rec *journal.Record, req *claim.Request) (*journal.Re
 	if slices.Equal(rec.Plan.Claim.Pods, req.Pods) {
 		return rec, nil
 	}
-	own := *rec
+	own := rec.Clone()
 	own.Plan.Claim.Pods = req.Pods
-	return &own, p.order.Effects.Keep(&own)
+	return own, p.order.Effects.Keep(own)
 }
 
 // A reset during Prepare may take longer than the kubelet waits for one call, and a reset in the kernel can't be
@@ -319,10 +319,10 @@ func (p *Preparer) goOn(ctx context.Context, req *claim.Request, rec *journal.Re
 	if !takesTheSame(now, &rec.Plan) {
 		return nil, nil
 	}
-	own := *rec
+	own := rec.Clone()
 	own.Plan.Claim = now.Claim
-	err = p.order.CarryOut(ctx, &own, plan.Preparation())
-	return p.order.conclude(ctx, &own, err)
+	err = p.order.CarryOut(ctx, own, plan.Preparation())
+	return p.order.conclude(ctx, own, err)
 }
 
 // takesTheSame reports whether two plans bind the same functions, of the same groups and in the same roles, to the same

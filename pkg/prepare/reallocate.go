@@ -37,13 +37,13 @@ func (e *ReallocatedError) Unwrap() error { return e.Err }
 // reallocate releases the devices of the claim's former allocation, as Unprepare does, and then prepares the claim.
 // Devices that are not proven clean stay in quarantine, but the claim can still get its other devices.
 func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *journal.Record) (*journal.Record, error) {
-	work, err := *rec, error(nil)
+	work, err := rec.Clone(), error(nil)
 	// A quarantine is not tested again here: only Unprepare and an operator do that.
 	if rec.State != journal.Quarantined {
-		err = p.order.TakeOff(ctx, &work)
+		err = p.order.TakeOff(ctx, work)
 	}
 	if _, quarantined := errors.AsType[*QuarantinedError](err); quarantined || rec.State == journal.Quarantined {
-		err = p.setAside(ctx, &work)
+		err = p.setAside(ctx, work)
 	}
 	if err != nil {
 		return nil, &ReallocatedError{Claim: rec.Plan.Claim, Have: names(&rec.Plan), Asked: askedFor(req), Err: err}
@@ -54,7 +54,7 @@ func (p *Preparer) reallocate(ctx context.Context, req *claim.Request, rec *jour
 // setAside moves a quarantine to an ID of its own, so that the claim's UID is free for another record. It may be
 // repeated: after a crash, the quarantine is under one of the two IDs, or under both.
 func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
-	aside := *rec
+	aside := rec.Clone()
 	aside.Plan.Claim.UID = asideID(rec)
 	release, err := p.order.Effects.LockClaim(ctx, aside.Plan.Claim)
 	if err != nil {
@@ -67,10 +67,10 @@ func (p *Preparer) setAside(ctx context.Context, rec *journal.Record) error {
 	}
 	// Two records for one quarantine are safe, but without a record the device would be free. So the copy is on disk
 	// before End removes the original.
-	if err := p.order.Effects.Keep(&aside); err != nil {
+	if err := p.order.Effects.Keep(aside); err != nil {
 		return err
 	}
-	if err := p.order.Effects.Backfill(ctx, snap, &aside); err != nil {
+	if err := p.order.Effects.Backfill(ctx, snap, aside); err != nil {
 		return err
 	}
 	return p.order.Effects.End(ctx, rec, ledger.CodeUnproven, "the claim is allocated again, and the quarantine continues as "+aside.ID())

@@ -83,9 +83,9 @@ func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record, e
 			continue
 		}
 		p.order.Effects.MakeRoom()
-		work := *rec
+		work := rec.Clone()
 		work.Proofs = nil // they are older than the last tenant
-		if err := p.order.Effects.Mark(&work, "the node stopped before a reset"); err != nil {
+		if err := p.order.Effects.Mark(work, "the node stopped before a reset"); err != nil {
 			return fmt.Errorf("mark the devices of claim %s as not clean: %w", rec.Plan.Claim, err)
 		}
 	}
@@ -183,21 +183,21 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	if err != nil {
 		return err
 	}
-	work := *rec
+	work := rec.Clone()
 	thisBoot := rec.BootID == snap.Host.BootID
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
 		// The record stays whatever follows returns: a running VM may have the functions.
 		r.Kept = append(r.Kept, rec.Plan.Claim)
 		// The events are completed even if a function is on a wrong driver, so Backfill runs whatever Reaffirm returns.
-		return errors.Join(p.order.Reaffirm(ctx, &work), p.order.Effects.Backfill(ctx, snap, &work))
+		return errors.Join(p.order.Reaffirm(ctx, work), p.order.Effects.Backfill(ctx, snap, work))
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
-		return errors.Join(p.order.Effects.RemoveSpec(ctx, rec), p.order.Effects.Backfill(ctx, snap, &work))
+		return errors.Join(p.order.Effects.RemoveSpec(ctx, rec), p.order.Effects.Backfill(ctx, snap, work))
 	case thisBoot && rec.State != journal.Preparing:
-		return p.finish(ctx, &work, &r.Released, r)
+		return p.finish(ctx, work, &r.Released, r)
 	default:
-		return p.finish(ctx, &work, &r.Undone, r)
+		return p.finish(ctx, work, &r.Undone, r)
 	}
 }
 

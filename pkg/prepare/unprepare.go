@@ -65,8 +65,8 @@ func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(conte
 			return Release{}, err
 		}
 	}
-	work := *rec
-	err = p.order.TakeOff(ctx, &work)
+	work := rec.Clone()
+	err = p.order.TakeOff(ctx, work)
 	if err == nil {
 		p.refusals.forget(uid)
 	}
@@ -86,12 +86,11 @@ func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
 	if err != nil || rec == nil {
 		return err
 	}
-	own := *rec
-	own.Plan.Devices = slices.Clone(rec.Plan.Devices)
+	own := rec.Clone()
 	for i := range own.Plan.Devices {
 		own.Plan.Devices[i].Lease = nil
 	}
-	return p.order.Effects.Keep(&own)
+	return p.order.Effects.Keep(own)
 }
 
 // TakeOff ends a record in any state. If it succeeds, the functions are on their original bindings, and the spec and
