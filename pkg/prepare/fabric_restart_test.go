@@ -7,15 +7,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bind"
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
 	"github.com/kata-vfio/kata-vfio/pkg/fabric/fabrictest"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
+	"github.com/kata-vfio/kata-vfio/pkg/ledger"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
+	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
 // wantRecovered has a new instance recover, with nothing left to do, and the active partitions those of the journal.
@@ -196,6 +199,26 @@ func TestPartitionIsMadeAgain(t *testing.T) {
 		})
 	}
 	as[*prepare.NotPreparedError](t, newWorld(t).plugin(nil).Reactivate(t.Context(), uid))
+}
+
+// TestRecoveryThatQuarantines: the recovery resets the GPUs of a prepared claim whose partition is lost, and one reset does not work. The
+// claim is quarantined then, and not kept.
+func TestRecoveryThatQuarantines(t *testing.T) {
+	w, gpus := lost(t)
+	w.k.OnReset(gpus[1], func(string) (sysfstest.ResetEffect, error) { return sysfstest.ResetWorks, unix.ENOTTY })
+	r, err := w.plugin(nil).Recover(t.Context())
+	if err != nil || len(r.Kept)+len(r.Unfinished) > 0 || len(r.Quarantined) != 1 || r.Quarantined[0].State != journal.Quarantined {
+		t.Errorf("Recover = %+v, %v; want the claim quarantined, and nothing kept or unfinished", r, err)
+	}
+	quarantines := 0
+	for _, e := range w.told(uid) {
+		if e.Type == ledger.Quarantine {
+			quarantines++
+		}
+	}
+	if rec := w.record(uid); rec.State != journal.Quarantined || quarantines != 1 || w.hasSpec(uid) {
+		t.Errorf("record %+v, %d quarantines in the ledger, CDI spec %t; want it quarantined once, without a spec", rec, quarantines, w.hasSpec(uid))
+	}
 }
 
 // TestForeignPartitionIsNotTouched: another program has joined one of the GPUs with others since. They are not reset below that.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -187,10 +188,7 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	thisBoot := rec.BootID == snap.Host.BootID
 	switch {
 	case thisBoot && rec.State == journal.Prepared:
-		// The record stays whatever follows returns: a running VM may have the functions.
-		r.Kept = append(r.Kept, rec.Plan.Claim)
-		// The events are completed even if a function is on a wrong driver, so Backfill runs whatever Reaffirm returns.
-		return errors.Join(p.order.Reaffirm(ctx, work), p.order.Effects.Backfill(ctx, snap, work))
+		return p.keep(ctx, snap, work, r)
 	case rec.State == journal.Quarantined:
 		r.Quarantined = append(r.Quarantined, rec)
 		return errors.Join(p.order.Effects.RemoveSpec(ctx, rec), p.order.Effects.Backfill(ctx, snap, work))
@@ -199,6 +197,19 @@ func (p *Preparer) recoverOne(ctx context.Context, id string, r *Recovery) error
 	default:
 		return p.finish(ctx, work, &r.Undone, r)
 	}
+}
+
+// keep checks a prepared record of this boot. The record stays prepared whatever the check returns, because a running VM
+// may have the functions, unless the functions had to be reset for a lost activation and could not be proven clean.
+func (p *Preparer) keep(ctx context.Context, snap *device.Snapshot, rec *journal.Record, r *Recovery) error {
+	err := p.order.Reaffirm(ctx, rec)
+	if e, quarantined := errors.AsType[*QuarantinedError](err); quarantined {
+		r.Quarantined = append(r.Quarantined, e.Record)
+		return p.order.Effects.Backfill(ctx, snap, e.Record)
+	}
+	r.Kept = append(r.Kept, rec.Plan.Claim)
+	// The events are completed even if a function is on a wrong driver, so Backfill runs whatever Reaffirm returns.
+	return errors.Join(err, p.order.Effects.Backfill(ctx, snap, rec))
 }
 
 // finish ends a record, and adds its claim to the list, or to the quarantined records.
