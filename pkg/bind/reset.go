@@ -61,11 +61,11 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 	}
 	x, err := e.shutOut(ctx, r.Set)
 	if err != nil {
-		return proof, verdict(r, err)
+		return proof, unbegun(ctx, r, err)
 	}
 	defer func() { e.letIn(x, err) }() //nolint:contextcheck // what is in the kernel outlives the call, and so does the wait for it
 	if proof.Before, err = e.Fingerprints(r.Set); err != nil {
-		return proof, verdict(r, err)
+		return proof, unbegun(ctx, r, err)
 	}
 	if tenancy != "" {
 		tenancy = fmt.Sprint(tenancy, x.places) // the reset of another function at the same address must not count
@@ -87,6 +87,15 @@ func (e *Executor) Reset(ctx context.Context, r isolation.Reset, baseline []isol
 		return proof, &NotCleanError{Reset: r, Why: why}
 	}
 	return proof, nil
+}
+
+// unbegun returns what an error from before the reset says about the device. It says nothing about it if ctx has ended,
+// because the error may be the end of ctx.
+func unbegun(ctx context.Context, r isolation.Reset, err error) error {
+	if ctx.Err() != nil {
+		return &UnfinishedError{Reset: r, Err: fmt.Errorf("it was interrupted before it began (%w): %w", context.Cause(ctx), err)}
+	}
+	return verdict(r, err)
 }
 
 // verdict returns what an error says about the device. The error says nothing about it if the kernel has not answered,

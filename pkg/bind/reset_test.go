@@ -132,6 +132,37 @@ func TestUncleanResets(t *testing.T) {
 	}
 }
 
+// TestResetThatIsInterruptedBeforeItBegins: the context ends while other processes are kept from the function, or before the fingerprint
+// can be read. That is no evidence against the device, and nothing is reset.
+func TestResetThatIsInterruptedBeforeItBegins(t *testing.T) {
+	timeIsUp := errors.New("time is up")
+	for name, excluded := range map[string]func(context.Context, *sysfstest.Kernel) error{
+		"while others are kept away":     func(ctx context.Context, _ *sysfstest.Kernel) error { return ctx.Err() },
+		"before its registers were read": func(_ context.Context, k *sysfstest.Kernel) error { k.Remove(gpu); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, _, baseline := handedOver(t)
+			fs, err := sysfs.Open(k.Root())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = fs.Close() })
+			ctx, end := context.WithCancelCause(t.Context())
+			e := bind.New(fs, control.New(k, fs, time.Second), k, func(ctx context.Context, _ []pci.Address) (func() error, func(), error) {
+				end(timeIsUp)
+				return nil, func() {}, excluded(ctx, k)
+			})
+			_, err = e.Reset(ctx, flr, baseline, "")
+			if unfinished, ok := errors.AsType[*bind.UnfinishedError](err); !ok || unfinished.InKernel() || !errors.Is(err, timeIsUp) {
+				t.Errorf("got %v, want an UnfinishedError by %q that is not in the kernel", err, timeIsUp)
+			}
+			if calls := k.Resets(); len(calls) > 0 {
+				t.Errorf("resets %+v, want none", calls)
+			}
+		})
+	}
+}
+
 // TestHotResetCoversTheSet: it is asked for with the whole set, and each of
 // them is compared.
 func TestHotResetCoversTheSet(t *testing.T) {
