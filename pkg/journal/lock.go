@@ -54,6 +54,15 @@ type Lock struct {
 	Kept bool
 }
 
+// holder says who has the lock if it can't be taken. A claim's own lock is transient, and only calls for that claim take
+// it. All other locks are of functions.
+func (lock Lock) holder() string {
+	if lock.Transient {
+		return "another call for the same claim, whose state `kata-vfio-plugin status` shows"
+	}
+	return "another claim's work"
+}
+
 // Acquire takes all the locks, in a fixed order. It returns the function that releases them, which may be called more
 // than once. A name that occurs twice is locked once, and shared only if both are. If ctx ends first, Acquire takes no
 // lock, and returns an error that wraps the cause.
@@ -113,7 +122,7 @@ func (l *Locks) take(ctx context.Context, lock Lock) (heldLock, error) {
 		case <-time.After(pause):
 			pause = min(2*pause, longestPause)
 		case <-ctx.Done():
-			return heldLock{}, fmt.Errorf("lock %s is held by another claim's work: %w", l.path(lock.Name), context.Cause(ctx))
+			return heldLock{}, fmt.Errorf("lock %s is held by %s: %w", l.path(lock.Name), lock.holder(), context.Cause(ctx))
 		}
 	}
 }

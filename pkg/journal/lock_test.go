@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -287,5 +288,26 @@ func TestKeptLockFollowsItsName(t *testing.T) {
 	defer cancel()
 	if _, err := instances[0].Acquire(ctx, kept("append")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Acquire = %v; want it out of time", err)
+	}
+}
+
+// TestLockNamesItsHolder: only a claim's own lock is transient, and another claim can't have it.
+func TestLockNamesItsHolder(t *testing.T) {
+	for says, lock := range map[string]journal.Lock{
+		"claim-1.lock is held by another call for the same claim": {Name: "claim-1", Transient: true},
+		"g1.lock is held by another claim's work":                 group("g1"),
+		"pf.lock is held by another claim's work":                 shared("pf"),
+	} {
+		a, b := instances(t)
+		release, err := a.Acquire(t.Context(), journal.Lock{Name: lock.Name, Transient: lock.Transient})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		if _, err := b.Acquire(ctx, lock); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("Acquire = %v; want in it %q", err, says)
+		}
+		cancel()
+		release()
 	}
 }
