@@ -2,6 +2,7 @@ package cdi_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -119,6 +120,27 @@ func TestEndpointIsADeviceWithoutANode(t *testing.T) {
 	want := cdispecs.ContainerEdits{Env: []string{"KATA_VFIO_MAC_NIC_FAST_1=02:00:5e:10:00:01"}}
 	if diff := cmp.Diff(want, spec.Devices[1].ContainerEdits); diff != "" {
 		t.Errorf("edits (-want +got):\n%s", diff)
+	}
+}
+
+// TestEndpointsOfOneRequestShareTheirVariable: CDI keeps one of several values, so each device sets the addresses of all.
+func TestEndpointsOfOneRequestShareTheirVariable(t *testing.T) {
+	p := claimPlan()
+	p.Devices, p.Functions = nil, nil
+	for i, request := range []string{"nic", "other", "nic"} {
+		vf := pci.Address{Bus: 0x21, Device: 0x10, Function: uint8(i)}
+		p.Devices = append(p.Devices, plan.Device{Name: "vf-" + vf.Label(), Request: request, Address: vf, Attachment: v1alpha1.AttachPhysicalEndpoint})
+		p.Functions = append(p.Functions, plan.Function{Address: vf, VF: &plan.VFChange{Want: device.VFSettings{MAC: fmt.Sprint("02:00:5e:10:00:0", i)}}})
+	}
+	spec, err := cdi.Spec(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic := "KATA_VFIO_MAC_NIC=02:00:5e:10:00:00,02:00:5e:10:00:02"
+	for i, want := range []string{nic, "KATA_VFIO_MAC_OTHER=02:00:5e:10:00:01", nic} {
+		if diff := cmp.Diff([]string{want}, spec.Devices[i].ContainerEdits.Env); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", spec.Devices[i].Name, diff)
+		}
 	}
 }
 

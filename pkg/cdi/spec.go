@@ -62,17 +62,33 @@ func Spec(p *plan.Plan, nodes [][]Node) (*specs.Spec, error) {
 }
 
 // endpoint returns the device of a physical endpoint. It sets KATA_VFIO_MAC_<REQUEST> in the environment, by which a container finds the
-// interface.
+// interface. If the claim has several endpoints with this variable, each of their devices sets it to all addresses, in the claim's order,
+// separated by commas: a container gets all devices of a request, and CDI keeps one of several values of a variable.
 func endpoint(p *plan.Plan, d *plan.Device) specs.Device {
-	mac := ""
-	if fn, ok := p.Function(d.Address); ok && fn.VF != nil {
-		mac = fn.VF.Want.MAC
+	variable := macVariable(d)
+	var macs []string
+	for i := range p.Devices {
+		if other := &p.Devices[i]; other.Attachment == v1alpha1.AttachPhysicalEndpoint && macVariable(other) == variable {
+			macs = append(macs, mac(p, other))
+		}
 	}
-	name := strings.NewReplacer("-", "_", "/", "_", ".", "_").Replace(strings.ToUpper(d.Request))
 	return specs.Device{
 		Name:           DeviceName(p.Claim.UID, d.Name),
-		ContainerEdits: specs.ContainerEdits{Env: []string{"KATA_VFIO_MAC_" + name + "=" + mac}},
+		ContainerEdits: specs.ContainerEdits{Env: []string{variable + "=" + strings.Join(macs, ",")}},
 	}
+}
+
+// macVariable is the environment variable with the addresses of a request's endpoints.
+func macVariable(d *plan.Device) string {
+	return "KATA_VFIO_MAC_" + strings.NewReplacer("-", "_", "/", "_", ".", "_").Replace(strings.ToUpper(d.Request))
+}
+
+// mac is the MAC address that the plan sets for a device; empty if it sets none.
+func mac(p *plan.Plan, d *plan.Device) string {
+	if fn, ok := p.Function(d.Address); ok && fn.VF != nil {
+		return fn.VF.Want.MAC
+	}
+	return ""
 }
 
 func deviceNodes(nodes []Node) []*specs.DeviceNode {
