@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -44,34 +45,55 @@ type Neighbor struct {
 
 // Neighbors returns the tenancies of other claims on the same node that overlap with mine in time. Each is listed
 // once, by its nearest relation; the nearest come first, then the earliest. Tenancies of the same tenant are included.
-func (h *History) Neighbors(mine []*PastTenancy) []Neighbor {
-	var found []Neighbor
-	asked := map[*PastTenancy]bool{}
-	for _, m := range mine {
-		asked[m] = true
+func (h *History) Neighbors(mine []*PastTenancy) []Neighbor { return neighbors(mine, h.Tenancies) }
+
+// NeighborsAt is like [History.Neighbors], but leaves out tenancies that had not begun at the time, or had ended.
+func (h *History) NeighborsAt(mine []*PastTenancy, when time.Time) []Neighbor {
+	return neighbors(mine, slices.DeleteFunc(slices.Clone(h.Tenancies), func(o *PastTenancy) bool { return !o.At(when) }))
+}
+
+func neighbors(mine, others []*PastTenancy) []Neighbor {
+	asked := map[*PastTenancy]int{}
+	for i, m := range slices.Backward(mine) {
+		asked[m] = i
 	}
-	for _, m := range mine {
-		for _, o := range h.Tenancies {
-			if asked[o] || o.Claim.UID == m.Claim.UID || o.Node != m.Node || !m.Overlaps(o) {
-				continue
-			}
-			n := Neighbor{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.leaves(), o.leaves())}
-			if o.From.After(n.From) {
-				n.From = o.From
-			}
-			if n.To != nil && n.To.Before(n.From) {
-				continue // the function of one left its last VM, for quarantine, before the other began
-			}
+	var found []Neighbor
+	for _, o := range others {
+		if _, ok := asked[o]; ok {
+			continue
+		}
+		if n, ok := nearest(o, mine); ok {
 			found = append(found, n)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Neighbor) int {
-		if c := rank(a.Relation) - rank(b.Relation); c != 0 {
-			return c
+	slices.SortStableFunc(found, func(a, b Neighbor) int { return cmp.Or(a.compare(&b), asked[a.Mine]-asked[b.Mine]) })
+	return found
+}
+
+// nearest returns the nearest relation of a tenancy to mine, the earliest of equal ones. ok is false if it overlaps with
+// none of them.
+func nearest(o *PastTenancy, mine []*PastTenancy) (best Neighbor, ok bool) {
+	for _, m := range mine {
+		if o.Claim.UID == m.Claim.UID || o.Node != m.Node || !m.Overlaps(o) {
+			continue
 		}
-		return a.From.Compare(b.From)
-	})
-	return nearest(found)
+		n := Neighbor{Mine: m, Other: o, Relation: relate(&m.Device, &o.Device), From: m.From, To: earlier(m.leaves(), o.leaves())}
+		if o.From.After(n.From) {
+			n.From = o.From
+		}
+		if n.To != nil && n.To.Before(n.From) {
+			continue // the function of one left its last VM, for quarantine, before the other began
+		}
+		if !ok || n.compare(&best) < 0 {
+			best, ok = n, true
+		}
+	}
+	return best, ok
+}
+
+// compare orders neighbors by their relations, the nearest first, then by the beginnings of the overlaps.
+func (n *Neighbor) compare(o *Neighbor) int {
+	return cmp.Or(rank(n.Relation)-rank(o.Relation), n.From.Compare(o.From))
 }
 
 // leaves returns the time from which no VM of the claim can have the function; nil if a VM may still have it. A quarantine keeps
@@ -81,16 +103,6 @@ func (t *PastTenancy) leaves() *time.Time {
 		return t.Stays[len(t.Stays)-1].To
 	}
 	return t.To
-}
-
-// nearest keeps the first neighbor of each other tenancy, which may be near several of mine.
-func nearest(sorted []Neighbor) []Neighbor {
-	seen := map[*PastTenancy]bool{}
-	return slices.DeleteFunc(sorted, func(n Neighbor) bool {
-		known := seen[n.Other]
-		seen[n.Other] = true
-		return known
-	})
 }
 
 func rank(r Relation) int { return slices.Index(relations(), r) }

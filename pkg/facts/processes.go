@@ -103,9 +103,10 @@ func (n *Node) readProcesses() processes {
 	}
 	// A claim may have begun after the journal was read, so the journal is read again. A claim that ended since the first read had its
 	// functions when the processes were read, or shortly before.
-	now, _ := n.JournalNow()
+	records, _ := n.JournalNow()
+	now := tenancies(records)
 	for i := range p.holdings {
-		p.holdings[i].Claims = n.claims(p.holdings[i].Devices, tenancies(now))
+		p.holdings[i].Claims = n.claims(p.holdings[i].Devices, now)
 	}
 	return p
 }

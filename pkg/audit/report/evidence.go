@@ -36,20 +36,21 @@ func About(question string, h *facts.History, tenancies []*facts.PastTenancy, le
 // At returns the answer to a question about tenancies of a moment. Neighbors that began after the moment or had ended before it are
 // left out, and so are later refusals.
 func At(question string, h *facts.History, tenancies []*facts.PastTenancy, when time.Time, ledger facts.Verification) *Evidence {
-	near := slices.DeleteFunc(otherTenants(h.Neighbors(tenancies)), func(n facts.Neighbor) bool { return !n.Other.At(when) })
-	d := answer(question, h, tenancies, near, ledger)
+	d := answer(question, h, tenancies, otherTenants(h.NeighborsAt(tenancies, when)), ledger)
 	d.Refusals = slices.DeleteFunc(d.Refusals, func(r facts.Refusal) bool { return r.Time.After(when) })
 	return d
 }
 
 func answer(question string, h *facts.History, tenancies []*facts.PastTenancy, near []facts.Neighbor, ledger facts.Verification) *Evidence {
 	d := &Evidence{Question: question, Tenancies: list(tenancies), Neighbors: list(near), Refusals: []facts.Refusal{}, Ledger: ledger}
+	claims := map[string]bool{}
 	for _, t := range tenancies {
 		// A ledger is one node's, so that all tenancies name the same.
 		d.Node = t.Node
+		claims[t.Claim.UID] = true
 	}
 	for _, r := range h.Refusals {
-		if slices.ContainsFunc(tenancies, func(t *facts.PastTenancy) bool { return t.Claim.UID == r.Claim.UID }) {
+		if claims[r.Claim.UID] {
 			d.Refusals = append(d.Refusals, r)
 		}
 	}
