@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
@@ -84,15 +85,12 @@ func claimsProtected(s *State) []finding.Finding {
 		}
 	}
 	for _, p := range s.Cluster.Pods() {
-		if p.Object.Status.Phase != corev1.PodRunning || !s.mayHaveDevices(p) {
+		if !s.holdsDevices(p) || s.ended[p.Object.UID] {
 			continue
 		}
 		judged++
-		for _, name := range p.Claims {
-			// A deleted claim is not in the list of claims. Only the status of its pod still names it.
-			if s.Cluster.Claim(p.Object.Namespace, name) == nil {
-				found = append(found, of(p.Object.Namespace, fail("pod "+p.Name(), fmt.Sprintf("pod %s runs on %s, and its claim %s no longer exists", p.Name(), p.Object.Spec.NodeName, name))))
-			}
+		for _, name := range s.lostClaims(p) {
+			found = append(found, of(p.Object.Namespace, fail("pod "+p.Name(), fmt.Sprintf("pod %s runs on %s, and its claim %s no longer exists", p.Name(), p.Object.Spec.NodeName, name))))
 		}
 	}
 	if judged == 0 {
@@ -101,10 +99,38 @@ func claimsProtected(s *State) []finding.Finding {
 	return orPass(found, output.Count(judged, "claim and pod", "claims and pods"))
 }
 
-// mayHaveDevices reports whether a pod runs in a VM that may have devices of ours.
-func (s *State) mayHaveDevices(p *cluster.Pod) bool {
+// holdsDevices reports whether a pod runs, in a VM that may have devices of ours.
+func (s *State) holdsDevices(p *cluster.Pod) bool {
 	class := p.Object.Spec.RuntimeClassName
-	return class != nil && slices.Contains(s.Options.RuntimeClasses, *class)
+	return p.Object.Status.Phase == corev1.PodRunning && class != nil && slices.Contains(s.Options.RuntimeClasses, *class)
+}
+
+// lostClaims returns the names of a pod's claims that were not listed. Only the status of its pod still names a deleted claim.
+func (s *State) lostClaims(p *cluster.Pod) []string {
+	return slices.DeleteFunc(slices.Clone(p.Claims), func(name string) bool { return s.Cluster.Claim(p.Object.Namespace, name) != nil })
+}
+
+// podsAgain lists the pods of a namespace again in which a pod holds devices and its claim was not listed: the claims were listed after
+// the pods, so the pod may have ended in between, and its claim with it.
+func (l *lister) podsAgain() {
+	s := l.state
+	if s.Missing["resourceclaims"] != "" {
+		return
+	}
+	s.ended = map[types.UID]bool{}
+	suspects := slices.DeleteFunc(slices.Clone(s.Cluster.Pods()), func(p *cluster.Pod) bool { return !s.holdsDevices(p) || len(s.lostClaims(p)) == 0 })
+	running := map[string]map[types.UID]bool{} // by namespace
+	for _, p := range suspects {
+		namespace := p.Object.Namespace
+		if running[namespace] == nil {
+			now := map[types.UID]bool{}
+			each(l, "pods", namespace, &corev1.PodList{}, func(o *corev1.Pod) { now[o.UID] = o.Status.Phase == corev1.PodRunning })
+			running[namespace] = now
+		}
+		if !running[namespace][p.Object.UID] {
+			s.ended[p.Object.UID] = true
+		}
+	}
 }
 
 // allocationsUsed names claims that keep devices allocated although no pod uses them. The control plane removes an allocation when

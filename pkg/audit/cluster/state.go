@@ -55,6 +55,8 @@ type State struct {
 	// Missing has the reason for each kind of object that could not be listed.
 	Missing map[string]string
 
+	// ended are the pods that were listed as running, and ended before their claims were listed, by UID.
+	ended map[types.UID]bool
 	// tenants are the namespaces of tenants; nil before the first question.
 	tenants map[string]bool
 	// holders are the namespaces whose claims have devices of ours; nil before the first question.
@@ -134,6 +136,7 @@ func Read(ctx context.Context, client Client, o Options) (*State, error) {
 	l := &lister{ctx: ctx, client: client, state: s}
 	l.core()
 	l.devices()
+	l.podsAgain()
 	l.access()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the cluster: %w", err)
