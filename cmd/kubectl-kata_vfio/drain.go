@@ -70,7 +70,7 @@ func drainCommand(s *session) *cobra.Command {
 	f.StringVar(&d.reason, "reason", "", "why, for those who look at the rules")
 	f.BoolVar(&d.evict, "evict", false, "also delete the pods that have the devices (taint effect NoExecute)")
 	f.BoolVar(&d.wait, "wait", false, "wait until no claim has the devices")
-	f.DurationVar(&d.limit, "timeout", 10*time.Minute, "how long --wait waits")
+	f.DurationVar(&d.limit, "timeout", 10*time.Minute, "how long --wait waits, and how long drain waits for pools that the plugin is writing")
 	f.BoolVar(&d.dry, "dry-run", false, "show which devices would be drained, and which claims have them")
 	return cmd
 }
@@ -93,14 +93,14 @@ func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainR
 	if err != nil {
 		return nil, err
 	}
-	devices, err := s.drained(cmd.Context(), client, target)
+	found, err := s.drained(cmd.Context(), cmd.ErrOrStderr(), client, target, d)
 	if err != nil {
 		return nil, err
 	}
 	// The name goes into the rules' annotations, by which undrain finds them.
-	target = canonical(target, devices)
+	target = canonical(target, found.devices)
 	r := &drainReport{Target: target, DryRun: d.dry, Effect: string(d.effect()), Rules: []string{}}
-	rules := d.rules(target, devices)
+	rules := d.rules(target, found)
 	for i := range rules {
 		if !d.dry {
 			// The rules are not created in one transaction. After an error, those that were created stay, and a repetition
@@ -111,34 +111,11 @@ func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainR
 		}
 		r.Rules = append(r.Rules, rules[i].Name)
 	}
-	r.see(devices)
+	r.see(found.devices)
 	if !d.wait || d.dry {
 		return r, nil
 	}
 	return r, s.awaitDrained(cmd, client, r, d)
-}
-
-// drained returns the devices of a target, with the claims that have them.
-func (s *session) drained(ctx context.Context, client lister, target string) ([]fleet.Device, error) {
-	node, device, _ := strings.Cut(target, "/")
-	w := want{needs: []fleet.Kind{fleet.Slices, fleet.Claims}, node: node, now: s.now}
-	state, err := w.read(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	return state.Together(node, device)
-}
-
-// canonical names a device by its name in the slice, however the command line did, so that undrain finds the drain by either.
-func canonical(target string, devices []fleet.Device) string {
-	node, device, single := strings.Cut(target, "/")
-	if !single || slices.ContainsFunc(devices, func(d fleet.Device) bool { return d.Name == device }) {
-		return target
-	}
-	if i := slices.IndexFunc(devices, func(d fleet.Device) bool { return strings.EqualFold(d.Address, device) }); i >= 0 {
-		return node + "/" + devices[i].Name
-	}
-	return target
 }
 
 // halfway adds to the error of a drain what it has created before.
@@ -158,15 +135,11 @@ func (d *draining) effect() resourceapi.DeviceTaintEffect {
 }
 
 // rules returns the rules: one for each pool of a node, or for each device.
-func (d *draining) rules(target string, devices []fleet.Device) []resourceapi.DeviceTaintRule {
-	whole := !strings.Contains(target, "/")
+func (d *draining) rules(target string, found *drainTarget) []resourceapi.DeviceTaintRule {
 	var rules []resourceapi.DeviceTaintRule
-	for i := range devices {
-		selector := &resourceapi.DeviceTaintSelector{Driver: new(v1alpha1.DriverName), Pool: &devices[i].Pool}
-		if !whole {
-			selector.Device = &devices[i].Name
-		}
+	for _, selector := range found.selectors(!strings.Contains(target, "/")) {
 		name := drainName(target, selector, d.effect())
+		// While a pool has slices of two generations, a device is listed twice.
 		if slices.ContainsFunc(rules, func(r resourceapi.DeviceTaintRule) bool { return r.Name == name }) {
 			continue
 		}
@@ -252,7 +225,7 @@ func (s *session) awaitDrained(cmd *cobra.Command, client lister, r *drainReport
 			return d.over(cmd, r)
 		case <-time.After(d.pause):
 		}
-		devices, err := s.drained(ctx, client, r.Target)
+		found, err := s.drained(ctx, cmd.ErrOrStderr(), client, r.Target, d)
 		// The list was cut off by the limit, so its error says nothing of the cluster.
 		if ctx.Err() != nil {
 			return d.over(cmd, r)
@@ -260,7 +233,7 @@ func (s *session) awaitDrained(cmd *cobra.Command, client lister, r *drainReport
 		if err != nil {
 			return err
 		}
-		r.see(devices)
+		r.see(found.devices)
 	}
 	return nil
 }
@@ -327,8 +300,8 @@ func (s *session) undrain(ctx context.Context, target string, dry bool) (lines [
 		return nil, err
 	}
 	named := target
-	if devices, err := s.drained(ctx, client, target); err == nil { // a device that is gone has to be named as it was drained
-		named = canonical(target, devices)
+	if found, _, err := s.drainTarget(ctx, client, target); err == nil { // a device that is gone has to be named as it was drained
+		named = canonical(target, found.devices)
 	}
 	for i := range drains {
 		r := &drains[i]

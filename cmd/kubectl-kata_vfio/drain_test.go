@@ -199,6 +199,55 @@ func TestDrainThatChangesNothing(t *testing.T) {
 	}
 }
 
+// TestDrainWaitsForPoolsThatAreWritten: a pool between two generations hides devices, and the claims that have them.
+func TestDrainWaitsForPoolsThatAreWritten(t *testing.T) {
+	const hidden = "worker-1-pf-a"
+	c := sample(t)
+	pools := c.ResourceV1().ResourceSlices()
+	s, err := pools.Get(t.Context(), hidden, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pools.Delete(t.Context(), hidden, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := ask(t, c, "drain", "worker-1", "--wait", "--timeout", "1ms")
+	if code == 0 || !strings.Contains(stderr, "the plugin is still writing pool worker-1/kata-vfio.dev/pf-0000-5e-00-0") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	if rules := rulesIn(t, c); len(rules) > 0 {
+		t.Errorf("rules %q before all devices are known", rules)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { _ = c.Tracker().Add(s) })
+	if stdout, stderr, code = ask(t, c, "drain", "worker-1"); code != 0 || !strings.Contains(stderr, "waits for the plugin") || !strings.Contains(stdout, "worker-1 is drained") {
+		t.Errorf("after the write: exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	if rules := rulesIn(t, c); len(rules) != 2 {
+		t.Errorf("rules %q, want one for each pool", rules)
+	}
+}
+
+// TestDrainOfANodeTaintsPoolsWithoutDevices, which can get some.
+func TestDrainOfANodeTaintsPoolsWithoutDevices(t *testing.T) {
+	c := sample(t)
+	pools := c.ResourceV1().ResourceSlices()
+	if err := pools.Delete(t.Context(), "worker-1-pf-a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := pools.Get(t.Context(), "worker-1-pf-b", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Spec.Pool.ResourceSliceCount = 1
+	if _, err := pools.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := ask(t, c, "drain", "worker-1")
+	if rules := rulesIn(t, c); code != 0 || !slices.Contains(rules, "worker-1/kata-vfio.dev/pf-0000-5e-00-0 NoSchedule") {
+		t.Errorf("exit code %d, rules %q: %s", code, rules, stderr)
+	}
+}
+
 // TestDrainWaits until the claims are gone, or says which are not.
 func TestDrainWaits(t *testing.T) {
 	c := sample(t)
