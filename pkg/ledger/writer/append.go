@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -247,7 +248,10 @@ const (
 
 // putAside moves a torn write from its segment to a separate file.
 func (w *Writer) putAside(s *ledger.Segment) error {
-	name := fmt.Sprintf("%s-%d%s", strings.TrimSuffix(s.Name, filepath.Ext(s.Name)), s.Good, tornSuffix)
+	name, err := w.tornName(s)
+	if err != nil {
+		return fmt.Errorf("put a torn write aside: %w", err)
+	}
 	// The copy comes before the truncation: after a crash in between, the bytes are in both files, and this is repeated.
 	if err := w.replace(name, s.Torn, 0o600); err != nil {
 		return fmt.Errorf("put a torn write aside: %w", err)
@@ -261,6 +265,24 @@ func (w *Writer) putAside(s *ledger.Segment) error {
 		return err
 	}
 	return f.Sync()
+}
+
+// tornName returns the name of a file for a torn write: one that does not exist, or that has the same bytes already. A crash during the
+// write that records an earlier torn write leaves another torn write at the same place.
+func (w *Writer) tornName(s *ledger.Segment) (string, error) {
+	place := fmt.Sprintf("%s-%d", strings.TrimSuffix(s.Name, filepath.Ext(s.Name)), s.Good)
+	name := place
+	for n := 1; ; n++ {
+		had, err := os.ReadFile(w.path(name + tornSuffix))
+		_, keptErr := os.Lstat(w.path(name + keptSuffix))
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return "", err
+		case errors.Is(keptErr, fs.ErrNotExist) && (err != nil || bytes.Equal(had, s.Torn)):
+			return name + tornSuffix, nil
+		}
+		name = fmt.Sprintf("%s-%d", place, n)
+	}
 }
 
 // recordTorn writes the events of torn writes that are not recorded yet.

@@ -413,6 +413,32 @@ func TestTornWriteIsToldOfAfterAnotherCrash(t *testing.T) {
 	}
 }
 
+// TestTornRecordOfATornWrite: a crash during the event of a torn write leaves another one at the same place, and both are kept.
+func TestTornRecordOfATornWrite(t *testing.T) {
+	c := config(t)
+	add(t, open(t, c), "a")
+	segment := filepath.Join(c.Dir, ledger.SegmentName(0))
+	whole, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const first, second = "half a line", "half an event"
+	name := filepath.Join(c.Dir, fmt.Sprintf("%016d-%d", 0, len(whole)))
+	if err := os.WriteFile(name+".torn", []byte(first), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(segment, append(whole, second...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, c)
+	wantReasons(t, c.Dir, "a", "torn", "torn")
+	for kept, want := range map[string]string{name + ".kept": first, name + "-1.kept": second} {
+		if data, err := os.ReadFile(kept); err != nil || string(data) != want {
+			t.Errorf("%s has %q, %v; want %q", filepath.Base(kept), data, err, want)
+		}
+	}
+}
+
 func TestWriterRefusesDamageOtherThanTornEnd(t *testing.T) {
 	c := config(t)
 	w := open(t, c)
