@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -222,9 +223,9 @@ func TestRefusalByOthersProvesNothing(t *testing.T) {
 	}
 }
 
-// TestTestCleansUpAfterAnInterrupt, and says so.
-func TestTestCleansUpAfterAnInterrupt(t *testing.T) {
-	c := testedCluster(t, wellDone())
+// interrupted tests a node, and interrupts the test.
+func interrupted(t *testing.T, c *fake.Clientset) error {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c.PrependReactor("get", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() == "log" {
@@ -233,7 +234,27 @@ func TestTestCleansUpAfterAnInterrupt(t *testing.T) {
 		return false, nil, nil
 	})
 	var stdout, stderr bytes.Buffer
-	err := execute(ctx, sessionOf(c), []string{"test", "--class", "vf.kata-vfio.dev", "--image", "i"}, &stdout, &stderr)
+	return execute(ctx, sessionOf(c), []string{"test", "--class", "vf.kata-vfio.dev", "--image", "i"}, &stdout, &stderr)
+}
+
+// TestTestThatCannotCleanUpAfterAnInterrupt says what is left, and how to delete it.
+func TestTestThatCannotCleanUpAfterAnInterrupt(t *testing.T) {
+	c := testedCluster(t, wellDone())
+	c.PrependReactor("delete", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d := a.(clienttesting.DeleteAction)
+		_ = c.Tracker().Delete(d.GetResource(), d.GetNamespace(), d.GetName())
+		return true, nil, errors.New("the answer was lost")
+	})
+	err := interrupted(t, c)
+	if err == nil || strings.Contains(err.Error(), "what it made is deleted") || !strings.Contains(err.Error(), "the answer was lost; delete it by `kubectl") {
+		t.Errorf("got %v, want an error that says what is not deleted", err)
+	}
+}
+
+// TestTestCleansUpAfterAnInterrupt, and says so.
+func TestTestCleansUpAfterAnInterrupt(t *testing.T) {
+	c := testedCluster(t, wellDone())
+	err := interrupted(t, c)
 	if err == nil || !strings.Contains(err.Error(), "what it made is deleted") {
 		t.Errorf("got %v, want an error that says what is deleted", err)
 	}

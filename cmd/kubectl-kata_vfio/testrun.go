@@ -104,6 +104,9 @@ func (r *testRun) run(parent context.Context) error {
 	}
 	if parent.Err() != nil {
 		r.result.Result = failed
+		if cleanErr != nil {
+			return fmt.Errorf("test of node %s: %w; %w", r.objects.node, context.Cause(parent), cleanErr)
+		}
 		return fmt.Errorf("test of node %s: %w; what it made is deleted", r.objects.node, context.Cause(parent))
 	}
 	return err
