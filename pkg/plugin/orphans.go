@@ -344,6 +344,8 @@ func (r *Repair) isOurCluster(ctx context.Context, records []*journal.Record) bo
 	if len(records) == 0 {
 		return true
 	}
+	ctx, cancel := context.WithTimeout(ctx, dra.RequestLimit)
+	defer cancel()
 	_, err := r.Client.CoreV1().Nodes().Get(ctx, r.Node, metav1.GetOptions{ResourceVersion: dra.FromCache})
 	return err == nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -118,6 +121,40 @@ func TestOrphanClaims(t *testing.T) {
 			}
 		})
 	}
+}
+
+// never is an API server that accepts requests and does not answer.
+type never struct{}
+
+func (never) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// TestRepairEndsInTime: one goroutine repairs all of the node.
+func TestRepairEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := plugintest.New(t)
+		n.Kernel.AddGPU(0x3b)
+		n.Prepare("uid-1", "gpu-0000-3b-00-0")
+		client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://api.example.com", Transport: never{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reporter := dra.NewReporter(dra.ReporterConfig{Client: client, Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet()})
+		go func() { _ = reporter.Run(t.Context()) }() // it has no error to return
+		repair := plugin.Repair{
+			Client: client, Node: "worker-1", Records: n.Records, Orphans: n.Claims, Processes: onlyRuns(4711), Reporter: reporter,
+			Metrics: n.Metrics, Log: plugintest.Quiet(), Now: time.Now,
+		}
+		// Longer than any request may take, so that a request without a limit fails the test instead of hanging it.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		if repair.Look(ctx); time.Since(start) != dra.RequestLimit {
+			t.Errorf("a look ends after %s, want %s", time.Since(start), dra.RequestLimit)
+		}
+	})
 }
 
 // unprepares unprepares claims.

@@ -26,9 +26,6 @@ import (
 // stageEvery is the pause between two looks for ended stages. Without marks a look reads one directory that does not exist.
 const stageEvery = 2 * time.Second
 
-// podLimit bounds the question for the pod of a stage.
-const podLimit = 10 * time.Second
-
 // SanitizedDevices decides ended stages; [maintain.Maintainer] implements it.
 type SanitizedDevices interface {
 	StageMarks() ([]journal.SanitizeMark, error)
@@ -139,7 +136,7 @@ func (w *StageWatch) outcome(ctx context.Context, mark *journal.SanitizeMark) (o
 
 // pod returns the pod of a stage; nil if it no longer exists.
 func (w *StageWatch) pod(ctx context.Context, stage *journal.Stage) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, podLimit)
+	ctx, cancel := context.WithTimeout(ctx, dra.RequestLimit)
 	defer cancel()
 	// The read is not from a cache: the decision about a device needs the current pod.
 	pod, err := w.Client.CoreV1().Pods(stage.Claim.Namespace).Get(ctx, stage.Pod, metav1.GetOptions{})

@@ -36,6 +36,10 @@ type Allocations struct {
 // confirmLimit bounds [Allocations.Confirm]: Kata's Rust shim waits 10 s for its devices.
 const confirmLimit = 2 * time.Second
 
+// RequestLimit bounds one request to the API server. Without a limit, an API server that accepts connections and never answers would keep
+// the caller forever, and the claim's lock with it if the caller holds it.
+const RequestLimit = 10 * time.Second
+
 // WithdrawnError says that the prepared devices are not allocated to their claim.
 type WithdrawnError struct {
 	Claim string // "namespace/name (uid)"
@@ -68,6 +72,8 @@ func (a *Allocations) Lost(ctx context.Context, rec *journal.Record) (why string
 
 // lost is [Allocations.Lost] with the resourceVersion of the read.
 func (a *Allocations) lost(ctx context.Context, rec *journal.Record, version string) (why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestLimit)
+	defer cancel()
 	ref := rec.Plan.Claim
 	c, err := a.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{ResourceVersion: version})
 	switch {

@@ -49,8 +49,6 @@ const (
 	// outboxPause is the shortest pause before the next attempt. The longest is twice as long: the pause is random, because all nodes lose
 	// the API server at the same time.
 	outboxPause = 30 * time.Second
-	// outboxLimit bounds one request.
-	outboxLimit = 10 * time.Second
 )
 
 // NewOutbox returns a node's outbox, which sends while [Outbox.Run] runs. The directory of the file at path must exist.
@@ -136,7 +134,7 @@ func (o *Outbox) send(ctx context.Context) error {
 
 // create sends one event. If it returns an error, the event must be sent again.
 func (o *Outbox) create(ctx context.Context, e *eventsv1.Event) error {
-	limited, cancel := context.WithTimeout(ctx, outboxLimit)
+	limited, cancel := context.WithTimeout(ctx, RequestLimit)
 	defer cancel()
 	_, err := o.client.EventsV1().Events(e.Namespace).Create(limited, e, metav1.CreateOptions{})
 	switch {

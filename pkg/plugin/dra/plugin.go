@@ -202,7 +202,7 @@ func (d *Plugin) answer(
 func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	d.running.RLock()
 	defer d.running.RUnlock()
-	c, err := d.config.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	c, err := d.readClaim(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("look at claim %s: %w", ref, err)
 	}
@@ -213,6 +213,13 @@ func (d *Plugin) Reserve(ctx context.Context, ref plan.Ref) error {
 	begun := time.Now()
 	rec, err := d.prepare(ctx, c)
 	return d.answer(ctx, c, time.Since(begun), rec, err, ref.Pods).Err
+}
+
+// readClaim returns the claim that has the name now.
+func (d *Plugin) readClaim(ctx context.Context, ref plan.Ref) (*resourceapi.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestLimit)
+	defer cancel()
+	return d.config.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 }
 
 // UnprepareResourceClaims unprepares claims in parallel. A claim whose device is quarantined counts as unprepared: its pod can

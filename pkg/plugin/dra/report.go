@@ -295,6 +295,8 @@ func (s *StatusSync) Look(ctx context.Context) {
 // shows the loss of a partition that the claim has again. check skips a claim that no longer exists, and keeps the status of a later
 // refusal.
 func (s *StatusSync) check(ctx context.Context, rec *journal.Record, links map[pci.Address]vfLink) (right bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestLimit)
+	defer cancel()
 	ref := rec.Plan.Claim
 	c, err := s.Reporter.config.Client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {

@@ -297,6 +297,8 @@ func (r *Reporter) handle(ctx context.Context, uid types.UID) {
 
 // write applies our entries of status.devices, with the claim's UID, so that it never changes a new claim with the same name.
 func (r *Reporter) write(ctx context.Context, rep *report) error {
+	ctx, cancel := context.WithTimeout(ctx, RequestLimit)
+	defer cancel()
 	ac := resourceac.ResourceClaim(rep.claim.Name, rep.claim.Namespace).WithUID(rep.claim.UID).
 		WithStatus(resourceac.ResourceClaimStatus().WithDevices(rep.devices...))
 	claims := r.config.Client.ResourceV1().ResourceClaims(rep.claim.Namespace)
