@@ -71,6 +71,22 @@ func (a *attributes) answered(name string) string {
 	return text
 }
 
+// underRTNL returns an attribute of a network interface that the kernel reads under RTNL; empty if the interface does not
+// have it or does not know it (EINVAL). It returns false while the lock is unavailable.
+func (a *attributes) underRTNL(name string) (text string, ok bool) {
+	if !a.usable() {
+		return "", true
+	}
+	text, _, err := a.dir.InterfaceText(name)
+	if errors.Is(err, sysfs.ErrLocked) {
+		return "", false
+	}
+	if !errors.Is(err, syscall.EINVAL) {
+		a.err = err
+	}
+	return text, true
+}
+
 // required returns an attribute with a number that every function has. Its absence is an error.
 func (a *attributes) required(name string, bits int) uint64 {
 	n, ok := a.number(name, bits)

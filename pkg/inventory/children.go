@@ -46,18 +46,28 @@ func readNet(f *device.Function, a *attributes) {
 	for _, name := range names {
 		netdev := net.sub(name)
 		f.Uses = append(f.Uses, masters(name, uppers(netdev))...)
-		f.PortSpeed = max(f.PortSpeed, portSpeed(f, netdev))
+		if speed := portSpeed(f, netdev); speed > f.PortSpeed || speed == unknownSpeed && f.PortSpeed == 0 {
+			f.PortSpeed = speed
+		}
 		netdev.close()
 	}
 }
 
+// unknownSpeed is the speed of a port that could not be read. See scan.recall.
+const unknownSpeed = -1
+
 // portSpeed returns an interface's speed in Mbit/s. The kernel answers EINVAL, -1 or the largest unsigned number where there is no
-// link (net/core/net-sysfs.c, speed_show). A VF's interface is not asked: its port is its PF's.
+// link (net/core/net-sysfs.c, speed_show). A VF's interface is not asked: its port is its PF's. While an operation on some
+// interface hangs in the kernel, the speed is unknownSpeed.
 func portSpeed(f *device.Function, netdev *attributes) int {
 	if f.VF != nil {
 		return 0
 	}
-	speed, err := strconv.ParseInt(netdev.answered("speed"), 10, 32)
+	text, ok := netdev.underRTNL("speed")
+	if !ok {
+		return unknownSpeed
+	}
+	speed, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || speed < 0 {
 		return 0
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/inventory"
@@ -196,5 +198,39 @@ func TestRescanOrder(t *testing.T) {
 		if diff := cmp.Diff(whole, rescan(t, node, &prev, asked...)); diff != "" {
 			t.Fatalf("kept and read by mask %b (-want +got):\n%s", mask, diff)
 		}
+	}
+}
+
+// TestRescanKeepsASpeedThatItCannotRead: an operation on an interface that hangs in the kernel must not stop the inventory. A
+// FIFO can't be read either.
+func TestRescanKeepsASpeedThatItCannotRead(t *testing.T) {
+	k := sysfstest.New(t)
+	pf, _ := k.AddNIC(0x5e, 0)
+	speed := k.Path("sys/bus/pci/devices/" + pf.String() + "/net/eth0/speed")
+	if err := os.WriteFile(speed, []byte("25000\n"), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	node := open(t, k)
+	before := scan(t, node)
+	if err := errors.Join(os.Remove(speed), unix.Mkfifo(speed, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(speed, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	again, err := inventory.Rescan(t.Context(), node, before, []pci.Address{pf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := function(t, again, pf).PortSpeed; got != 25000 {
+		t.Errorf("the port's speed is %d, want the former one", got)
+	}
+	if got := function(t, scan(t, node), pf).PortSpeed; got != 0 {
+		t.Errorf("in a scan without a former speed it is %d, want 0", got)
+	}
+	if _, err := lock.WriteString("100\n"); err != nil { // the read that hangs gets this
+		t.Fatal(err)
 	}
 }

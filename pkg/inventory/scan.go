@@ -163,10 +163,19 @@ func (s *scan) read(ctx context.Context, addrs []pci.Address) error {
 }
 
 // recall restores the former capabilities of a function whose configuration space can't be read now, because an operation on it hangs in
-// the kernel.
+// the kernel. It does the same for the speed of its port.
 func (s *scan) recall(f *device.Function) {
-	if before, ok := s.base.Function(f.Address); ok && f.Locked && f.Capabilities.Truncated && sameDevice(f, before) {
+	before, ok := s.base.Function(f.Address)
+	known := ok && sameDevice(f, before)
+	if known && f.Locked && f.Capabilities.Truncated {
 		f.Capabilities = before.Capabilities
+	}
+	switch {
+	case f.PortSpeed != unknownSpeed:
+	case known:
+		f.PortSpeed = before.PortSpeed
+	default:
+		f.PortSpeed = 0
 	}
 }
 

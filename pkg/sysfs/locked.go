@@ -71,6 +71,10 @@ func (l *lockedReads) hangs(a lockedAttribute) bool {
 // driver_override_show), and sriov_numvfs, in v5.5 to v6.8 (drivers/pci/iov.c sriov_numvfs_show). It returns false if
 // the attribute is absent, and [ErrLocked] if the lock is unavailable.
 func (d *Dir) LockedText(a pci.Address, name string) (text string, ok bool, err error) {
+	return d.lockedText(lockedAttribute{a, name}, name)
+}
+
+func (d *Dir) lockedText(a lockedAttribute, name string) (text string, ok bool, err error) {
 	parts, ok, err := d.locked(a, name, []span{{0, pageBytes}})
 	if !ok || err != nil {
 		return "", ok, err
@@ -138,7 +142,7 @@ func (d *Dir) ConfigHead(a pci.Address, n int, offsets []int, size int) (config 
 	for _, at := range offsets {
 		spans = append(spans, span{at, size})
 	}
-	parts, ok, err = d.locked(a, "config", spans)
+	parts, ok, err = d.locked(lockedAttribute{a, "config"}, "config", spans)
 	if !ok || err != nil {
 		return nil, nil, ok, err
 	}
@@ -149,8 +153,7 @@ func (d *Dir) ConfigHead(a pci.Address, n int, offsets []int, size int) (config 
 type span struct{ at, size int }
 
 // locked reads parts of an attribute. All of them must fit into the directory's buffer.
-func (d *Dir) locked(a pci.Address, name string, spans []span) (parts [][]byte, ok bool, err error) {
-	attribute := lockedAttribute{a, name}
+func (d *Dir) locked(attribute lockedAttribute, name string, spans []span) (parts [][]byte, ok bool, err error) {
 	if d.fs.locked.hangs(attribute) {
 		return nil, false, d.wrap("read", name, ErrLocked)
 	}

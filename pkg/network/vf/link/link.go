@@ -3,11 +3,11 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -143,8 +143,15 @@ func uplinks(fs *sysfs.FS, pf pci.Address) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(names, func(name string) bool {
-		port, err := fs.ReadString(path.Join(dir, name, "phys_port_name"))
-		return err == nil && representor.MatchString(port) // drivers without port names return EOPNOTSUPP
-	}), nil
+	var ups []string
+	for _, name := range names {
+		port, err := fs.InterfaceText(path.Join(dir, name, "phys_port_name"))
+		if errors.Is(err, sysfs.ErrLocked) { // its name may be that of a representor
+			return nil, fmt.Errorf("read the port's name of %s: %w", name, errNoAnswer)
+		}
+		if err != nil || !representor.MatchString(port) { // drivers without port names return EOPNOTSUPP
+			ups = append(ups, name)
+		}
+	}
+	return ups, nil
 }
