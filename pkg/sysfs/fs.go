@@ -29,6 +29,7 @@ type FS struct {
 	path    string
 	buffers *sync.Pool // of *buffer, for the Dirs
 	locked  *lockedReads
+	delayed *delayedReads
 	tap     func(Access) // nil if there is none
 	copy    Copy         // nil for a node
 	over    *Overlay     // nil if there is none
@@ -45,7 +46,7 @@ func Open(root string) (*FS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open node root %s: %w", root, errors.Join(err, r.Close()))
 	}
-	return &FS{root: r, top: top, path: root, buffers: newBuffers(), locked: newLockedReads()}, nil
+	return &FS{root: r, top: top, path: root, buffers: newBuffers(), locked: newLockedReads(), delayed: newDelayedReads()}, nil
 }
 
 // Close closes the root. Later reads fail with [fs.ErrClosed].

@@ -24,33 +24,26 @@ const (
 // errSlow says that a process did not let its memory be read.
 var errSlow = errors.New("the kernel does not let go of its memory map")
 
-// read reads a file of proc for which the kernel takes the lock of a process' memory map, or reads that memory.
+// read reads a file of proc for which the kernel takes the lock of a process' memory map, or reads that memory. While an
+// earlier read of the file hangs, nothing waits for the process again.
 func (p *patience) read(ctx context.Context, fs *sysfs.FS, name string, limit int64) (string, error) {
-	return p.aside(ctx, func() ([]byte, error) { return fs.ReadAtMost(name, limit) })
+	var text string
+	err := p.wait(ctx, func(ctx context.Context) error {
+		data, err := fs.ReadAside(ctx, name, limit)
+		text = string(data)
+		return err
+	})
+	if errors.Is(err, sysfs.ErrDelayed) {
+		err = errSlow
+	}
+	return text, err
 }
 
-// aside runs a read that a process can delay for any time, and abandons it when patience ends.
-func (p *patience) aside(ctx context.Context, read func() ([]byte, error)) (string, error) {
-	type result struct {
-		data []byte
-		err  error
-	}
-	// The channel has room for the result, so that an abandoned read can end although nobody receives its result.
-	done := make(chan result, 1)
-	go func() {
-		data, err := read()
-		done <- result{data, err}
-	}()
+// wait runs a read that a process can delay for any time. The context of the read ends when patience does.
+func (p *patience) wait(ctx context.Context, read func(context.Context) error) error {
 	start := time.Now()
 	defer func() { *p -= patience(max(0, time.Since(start)-atOnce)) }()
-	timer := time.NewTimer(min(max(time.Duration(*p), 0), maxWait) + atOnce)
-	defer timer.Stop()
-	select {
-	case r := <-done:
-		return string(r.data), r.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-timer.C:
-		return "", errSlow
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, min(max(time.Duration(*p), 0), maxWait)+atOnce, errSlow)
+	defer cancel()
+	return read(ctx)
 }

@@ -1,6 +1,7 @@
 package vfio
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -54,8 +55,14 @@ func TestPatienceIsForProcessesThatKeepOneWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := maxPatience
 		read := func(takes time.Duration) error {
-			_, err := p.aside(t.Context(), func() ([]byte, error) { time.Sleep(takes); return nil, nil })
-			return err
+			return p.wait(t.Context(), func(ctx context.Context) error {
+				select {
+				case <-time.After(takes):
+					return nil
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			})
 		}
 		for range 1000 {
 			if err := read(atOnce / 2); err != nil {
@@ -77,7 +84,6 @@ func TestPatienceIsForProcessesThatKeepOneWaiting(t *testing.T) {
 		if err := read(atOnce / 2); err != nil {
 			t.Errorf("after that, one that is read at once: %v", err)
 		}
-		time.Sleep(time.Hour) // the read that was given up on ends
 	})
 }
 
