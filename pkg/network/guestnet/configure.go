@@ -52,6 +52,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Options of [Configure].
@@ -131,14 +133,14 @@ func (r *run) configureOne(ctx context.Context, t *target) error {
 }
 
 // change makes one change, except in a dry run. Errors name the device, the interface and the change.
-func (r *run) change(ctx context.Context, t *target, what string, do func() error) error {
+func (r *run) change(ctx context.Context, t *target, what string, do func(*netlink.Handle) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if r.options.DryRun {
 		return nil
 	}
-	if err := do(); err != nil {
+	if err := r.kernel.socket.Do(ctx, do); err != nil {
 		return t.errorf("%s: %w", what, explain(err))
 	}
 	r.options.Log.InfoContext(ctx, "changed", slog.String("interface", t.result.Name.Value), slog.String("what", what))

@@ -2,6 +2,8 @@ package guestnet_test
 
 import (
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -212,16 +214,26 @@ func TestConfigureExplainsKernelRefusals(t *testing.T) {
 	}
 }
 
-// Without the capability the socket opens and lists, and refuses every change.
+// Without the capability the socket opens and lists, and refuses every change. The test runs itself again, in a process
+// that does not have the capability and is in the guest's namespace.
 func TestMissingCapabilityIsNamed(t *testing.T) {
+	if os.Getenv("WITHOUT_NET_ADMIN") != "" {
+		configureWithoutCapability(t)
+		return
+	}
 	g := newGuest(t)
 	g.nic("eth1", macA)
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var capabilities [2]unix.CapUserData
-	g.must(unix.Capget(&header, &capabilities[0]))
-	capabilities[0].Effective &^= 1 << unix.CAP_NET_ADMIN
-	capabilities[0].Permitted &^= 1 << unix.CAP_NET_ADMIN
-	g.must(unix.Capset(&header, &capabilities[0])) // of this thread, which ends with the test
+	g.must(unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0)) // of this thread, which ends with the test
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestMissingCapabilityIsNamed$")
+	cmd.Env = append(os.Environ(), "WITHOUT_NET_ADMIN=1", "NAMESPACE="+g.id)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func configureWithoutCapability(t *testing.T) {
+	t.Helper()
+	g := &guest{t: t, id: os.Getenv("NAMESPACE")}
 	report, err := g.configure(nicOf(macA, network()))
 	if err == nil || report == nil || report.Changed {
 		t.Fatalf("err = %v, report %+v", err, report)

@@ -8,14 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/vishvananda/netlink"
 )
 
 const (
-	// socketTimeout limits one request. The kernel answers at once.
-	socketTimeout = 10 * time.Second
 	// dumpAttempts limits the attempts to read a list that changes during the read.
 	dumpAttempts = 5
 
@@ -24,32 +21,28 @@ const (
 	linkScope = 253     // RT_SCOPE_LINK
 )
 
-// kernel is a route netlink socket in the network namespace in which it was opened. Its methods return within
-// socketTimeout.
-type kernel struct{ handle *netlink.Handle }
+// kernel is a route netlink socket in the network namespace in which it was opened. [Socket] says how long its methods
+// take.
+type kernel struct{ socket *Socket }
 
 func openKernel() (*kernel, error) {
 	handle, err := netlink.NewHandle(syscall.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	// A request waits for the kernel's lock of all interfaces (RTNL), which a driver can hold for long.
-	if err := handle.SetSocketTimeout(socketTimeout); err != nil {
-		handle.Close()
-		return nil, fmt.Errorf("bound netlink socket: %w", err)
+	socket, err := NewSocket(handle)
+	if err != nil {
+		return nil, err
 	}
-	return &kernel{handle}, nil
+	return &kernel{socket}, nil
 }
 
-func (k *kernel) close() { k.handle.Close() }
+func (k *kernel) close() { k.socket.Close(func() {}) }
 
 // dump reads a list, and reads it again if it changed during the read.
-func dump[T any](ctx context.Context, what string, read func() ([]T, error)) ([]T, error) {
+func dump[T any](ctx context.Context, k *kernel, what string, read func(*netlink.Handle) ([]T, error)) ([]T, error) {
 	for attempt := 1; ; attempt++ {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		list, err := read()
+		list, err := Ask(ctx, k.socket, read)
 		switch {
 		case err == nil:
 			return list, nil
@@ -99,7 +92,7 @@ func (l *link) portGUID() net.HardwareAddr {
 
 // links returns all interfaces except loopback.
 func (k *kernel) links(ctx context.Context) ([]link, error) {
-	list, err := dump(ctx, "interfaces", k.handle.LinkList)
+	list, err := dump(ctx, k, "interfaces", (*netlink.Handle).LinkList)
 	if err != nil {
 		return nil, err
 	}
@@ -141,20 +134,16 @@ func device(index int) netlink.Link {
 
 // setName renames an interface. Kernels before 6.2 refuse to rename an interface that is up, so it is taken down if
 // necessary.
-func (k *kernel) setName(index int, name string) error {
-	err := k.handle.LinkSetName(device(index), name)
+func setName(handle *netlink.Handle, index int, name string) error {
+	err := handle.LinkSetName(device(index), name)
 	if !errors.Is(err, syscall.EBUSY) {
 		return err
 	}
-	if err := k.handle.LinkSetDown(device(index)); err != nil {
+	if err := handle.LinkSetDown(device(index)); err != nil {
 		return fmt.Errorf("take it down: %w", err)
 	}
-	return k.handle.LinkSetName(device(index), name)
+	return handle.LinkSetName(device(index), name)
 }
-
-func (k *kernel) setMTU(index, mtu int) error { return k.handle.LinkSetMTU(device(index), mtu) }
-
-func (k *kernel) setUp(index int) error { return k.handle.LinkSetUp(device(index)) }
 
 // address is the current state of an interface's address.
 type address struct {
@@ -164,8 +153,8 @@ type address struct {
 
 // addresses returns an interface's addresses of both families.
 func (k *kernel) addresses(ctx context.Context, index int) ([]address, error) {
-	list, err := dump(ctx, "addresses", func() ([]netlink.Addr, error) {
-		return k.handle.AddrList(device(index), netlink.FAMILY_ALL)
+	list, err := dump(ctx, k, "addresses", func(handle *netlink.Handle) ([]netlink.Addr, error) {
+		return handle.AddrList(device(index), netlink.FAMILY_ALL)
 	})
 	if err != nil {
 		return nil, err
@@ -181,13 +170,7 @@ func (k *kernel) addresses(ctx context.Context, index int) ([]address, error) {
 	return addresses, nil
 }
 
-func (k *kernel) addAddress(index int, prefix netip.Prefix) error {
-	return k.handle.AddrAdd(device(index), &netlink.Addr{IPNet: toIPNet(prefix)})
-}
-
-func (k *kernel) deleteAddress(index int, prefix netip.Prefix) error {
-	return k.handle.AddrDel(device(index), &netlink.Addr{IPNet: toIPNet(prefix)})
-}
+func kernelAddress(prefix netip.Prefix) *netlink.Addr { return &netlink.Addr{IPNet: toIPNet(prefix)} }
 
 // fromIPNet returns false if n is not an address with a prefix length.
 func fromIPNet(n *net.IPNet) (netip.Prefix, bool) {
@@ -214,9 +197,9 @@ type hop struct {
 func (k *kernel) hops(ctx context.Context) ([]hop, error) {
 	var hops []hop
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := dump(ctx, "routes", func() ([]netlink.Route, error) {
+		list, err := dump(ctx, k, "routes", func(handle *netlink.Handle) ([]netlink.Route, error) {
 			// Table 0 is any table. Without the filter, the library returns only the main one.
-			return k.handle.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+			return handle.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
 			return nil, err
@@ -248,8 +231,8 @@ func newHops(r *netlink.Route) []hop {
 	return hops
 }
 
-// addRoute adds a route. EEXIST says that a route to the same network with the same metric exists.
-func (k *kernel) addRoute(index int, r Route) error {
+// kernelRoute returns a route as the kernel takes it. EEXIST says that a route to the same network with the same metric exists.
+func kernelRoute(index int, r Route) *netlink.Route {
 	route := &netlink.Route{
 		LinkIndex: index, Dst: toIPNet(r.To), Table: r.Table, Priority: r.Metric, Protocol: syscall.RTPROT_STATIC, Type: unicast,
 	}
@@ -260,12 +243,14 @@ func (k *kernel) addRoute(index int, r Route) error {
 	case r.To.Addr().Is4():
 		route.Scope = linkScope
 	}
-	return k.handle.RouteAdd(route)
+	return route
 }
 
 // rules returns the rules that select only by source address.
 func (k *kernel) rules(ctx context.Context) ([]Rule, error) {
-	list, err := dump(ctx, "rules", func() ([]netlink.Rule, error) { return k.handle.RuleList(netlink.FAMILY_ALL) })
+	list, err := dump(ctx, k, "rules", func(handle *netlink.Handle) ([]netlink.Rule, error) {
+		return handle.RuleList(netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -287,9 +272,9 @@ func plain(r *netlink.Rule) bool {
 		r.SuppressPrefixlen < 0 && r.SuppressIfgroup < 0
 }
 
-func (k *kernel) addRule(r Rule) error {
+func kernelRule(r Rule) *netlink.Rule {
 	rule := netlink.NewRule()
 	rule.Priority, rule.Table = r.Priority, r.Table
 	rule.Src = toIPNet(netip.PrefixFrom(r.From, r.From.BitLen()))
-	return k.handle.RuleAdd(rule)
+	return rule
 }

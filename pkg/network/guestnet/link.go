@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/vishvananda/netlink"
 )
 
 // errorf returns an error about the target's interface.
@@ -33,7 +35,7 @@ func (r *run) rename(ctx context.Context) error {
 		}
 		// At most 15 characters (IFNAMSIZ): the index has room for six digits.
 		aside := fmt.Sprintf("kata-vfio%d", t.link.index)
-		if err := r.change(ctx, t, "rename to "+aside, func() error { return r.kernel.setName(t.link.index, aside) }); err != nil {
+		if err := r.change(ctx, t, "rename to "+aside, func(handle *netlink.Handle) error { return setName(handle, t.link.index, aside) }); err != nil {
 			return err
 		}
 	}
@@ -71,7 +73,7 @@ func (r *run) renameOne(ctx context.Context, t *target) error {
 		return nil
 	}
 	name := t.device.Network.Interface
-	if err := r.change(ctx, t, "rename to "+name, func() error { return r.kernel.setName(t.link.index, name) }); err != nil {
+	if err := r.change(ctx, t, "rename to "+name, func(handle *netlink.Handle) error { return setName(handle, t.link.index, name) }); err != nil {
 		return err
 	}
 	t.result.Name.change(name)
@@ -89,7 +91,7 @@ func (r *run) setMTU(ctx context.Context, t *target) error {
 	if asked == nil || *asked == t.link.mtu {
 		return nil
 	}
-	err := r.change(ctx, t, fmt.Sprintf("set MTU %d", *asked), func() error { return r.kernel.setMTU(t.link.index, *asked) })
+	err := r.change(ctx, t, fmt.Sprintf("set MTU %d", *asked), func(handle *netlink.Handle) error { return handle.LinkSetMTU(device(t.link.index), *asked) })
 	// The guest does not see the PF, so the driver's refusal needs the reason.
 	if errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w; a VF takes no more than its PF's MTU allows", err)
@@ -104,7 +106,7 @@ func (r *run) setUp(ctx context.Context, t *target) error {
 	if t.link.up {
 		return nil
 	}
-	if err := r.change(ctx, t, "set up", func() error { return r.kernel.setUp(t.link.index) }); err != nil {
+	if err := r.change(ctx, t, "set up", func(handle *netlink.Handle) error { return handle.LinkSetUp(device(t.link.index)) }); err != nil {
 		return err
 	}
 	t.result.Up.Value = false
@@ -157,8 +159,8 @@ func (r *run) addAddresses(ctx context.Context, t *target) error {
 		// removed and added again, another detection starts.
 		missing := i < 0 || present[i].duplicate
 		if i >= 0 && missing {
-			if err := r.change(ctx, t, "remove duplicate address "+asked.String(), func() error {
-				return r.kernel.deleteAddress(t.link.index, asked)
+			if err := r.change(ctx, t, "remove duplicate address "+asked.String(), func(handle *netlink.Handle) error {
+				return handle.AddrDel(device(t.link.index), kernelAddress(asked))
 			}); err != nil {
 				return err
 			}
@@ -174,7 +176,7 @@ func (r *run) addAddresses(ctx context.Context, t *target) error {
 }
 
 func (r *run) addAddress(ctx context.Context, t *target, prefix netip.Prefix) error {
-	err := r.change(ctx, t, "add address "+prefix.String(), func() error { return r.kernel.addAddress(t.link.index, prefix) })
+	err := r.change(ctx, t, "add address "+prefix.String(), func(handle *netlink.Handle) error { return handle.AddrAdd(device(t.link.index), kernelAddress(prefix)) })
 	// The kernel's answer if disable_ipv6 is set (ipv6_add_addr in net/ipv6/addrconf.c).
 	if errors.Is(err, syscall.EACCES) {
 		return fmt.Errorf("%w; IPv6 is disabled on the interface (sysctl net.ipv6.conf.*.disable_ipv6)", err)
@@ -268,7 +270,7 @@ func (t *target) has(present []hop, asked Route) (bool, error) {
 }
 
 func (r *run) addRoute(ctx context.Context, t *target, asked Route) error {
-	err := r.change(ctx, t, "add route "+asked.String(), func() error { return r.kernel.addRoute(t.link.index, asked) })
+	err := r.change(ctx, t, "add route "+asked.String(), func(handle *netlink.Handle) error { return handle.RouteAdd(kernelRoute(t.link.index, asked)) })
 	// ENETUNREACH is IPv4's answer (fib_check_nh_v4_gw), EHOSTUNREACH IPv6's (ip6_route_check_nh).
 	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("%w; the next hop must be in a network of the interface's addresses", err)
@@ -284,7 +286,7 @@ func (r *run) addRules(ctx context.Context, t *target) error {
 	for _, asked := range t.rules {
 		there := slices.Contains(present, asked)
 		if !there {
-			if err := r.change(ctx, t, "add rule "+asked.String(), func() error { return r.kernel.addRule(asked) }); err != nil {
+			if err := r.change(ctx, t, "add rule "+asked.String(), func(handle *netlink.Handle) error { return handle.RuleAdd(kernelRule(asked)) }); err != nil {
 				return err
 			}
 		}

@@ -173,7 +173,7 @@ func (m *Attacher) move(ctx context.Context, what Interface, mac net.HardwareAdd
 		return fmt.Errorf("interface %d (%s) is that of %s: the plugin sees another network namespace than /sys shows", number, link.name, link.parent)
 	}
 	if link.mac != mac.String() {
-		if err := node.setMAC(number, mac); err != nil {
+		if err := node.setMAC(ctx, number, mac); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (m *Attacher) move(ctx context.Context, what Interface, mac net.HardwareAdd
 	if name == "" {
 		name = link.name
 	}
-	return node.moveTo(number, name, pod)
+	return node.moveTo(ctx, number, name, pod)
 }
 
 // number returns the index of the VF's interface in the node's namespace.

@@ -7,27 +7,23 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/kata-vfio/kata-vfio/pkg/network/guestnet"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
-const (
-	// requestLimit limits one request to the kernel.
-	requestLimit = 10 * time.Second
-	// dumpAttempts limits the attempts to read a list that changes during the read.
-	dumpAttempts = 5
-)
+// dumpAttempts limits the attempts to read a list that changes during the read.
+const dumpAttempts = 5
 
 // namespace is a network namespace, with a socket in it.
 type namespace struct {
 	file   *os.File
-	handle *netlink.Handle
+	socket *guestnet.Socket
 }
 
 // nodeSpace opens the node's network namespace.
@@ -99,18 +95,18 @@ func enter(file *os.File) (*namespace, error) {
 		return nil, errors.Join(fmt.Errorf("%s is not a network namespace: %w", file.Name(), err), file.Close())
 	}
 	handle, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
+	var socket *guestnet.Socket
 	if err == nil {
-		err = handle.SetSocketTimeout(requestLimit)
+		socket, err = guestnet.NewSocket(handle)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &namespace{file: file, handle: handle}, nil
+	return &namespace{file: file, socket: socket}, nil
 }
 
 func (s *namespace) close() {
-	s.handle.Close()
-	_ = s.file.Close() // nothing was written to it
+	s.socket.Close(func() { _ = s.file.Close() }) // nothing was written to it
 }
 
 // run runs work in the namespace, on a thread that ends afterwards, so that no other goroutine ever runs in the
@@ -150,10 +146,7 @@ func (l links) name(vf pci.Address, mac net.HardwareAddr) string {
 // links returns the interfaces of the namespace.
 func (s *namespace) links(ctx context.Context) (links, error) {
 	for attempt := 1; ; attempt++ {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		list, err := s.handle.LinkList()
+		list, err := guestnet.Ask(ctx, s.socket, (*netlink.Handle).LinkList)
 		// An interface came or went during the dump (NLM_F_DUMP_INTR), so the list may lack others, too.
 		if errors.Is(err, netlink.ErrDumpInterrupted) && attempt < dumpAttempts {
 			continue
@@ -171,10 +164,7 @@ func (s *namespace) links(ctx context.Context) (links, error) {
 
 // link returns the interface with an index.
 func (s *namespace) link(ctx context.Context, number int) (link, error) {
-	if ctx.Err() != nil {
-		return link{}, context.Cause(ctx)
-	}
-	l, err := s.handle.LinkByIndex(number)
+	l, err := guestnet.Ask(ctx, s.socket, func(handle *netlink.Handle) (netlink.Link, error) { return handle.LinkByIndex(number) })
 	if err != nil {
 		return link{}, fmt.Errorf("look at interface %d: %w", number, err)
 	}
@@ -191,37 +181,30 @@ func newLink(a *netlink.LinkAttrs) link {
 
 // setMAC sets an interface's address. Many drivers accept one only while the interface is down. The move takes it down
 // anyway.
-func (s *namespace) setMAC(number int, mac net.HardwareAddr) error {
+func (s *namespace) setMAC(ctx context.Context, number int, mac net.HardwareAddr) error {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: number}}
-	if err := s.handle.LinkSetDown(device); err != nil {
+	if err := s.socket.Do(ctx, func(handle *netlink.Handle) error { return handle.LinkSetDown(device) }); err != nil {
 		return fmt.Errorf("take interface %d down: %w", number, err)
 	}
-	if err := s.handle.LinkSetHardwareAddr(device, mac); err != nil {
+	if err := s.socket.Do(ctx, func(handle *netlink.Handle) error { return handle.LinkSetHardwareAddr(device, mac) }); err != nil {
 		return fmt.Errorf("give interface %d the address %s: %w", number, mac, err)
 	}
 	return nil
 }
 
-// moveTo moves an interface to another namespace and renames it, in one request. With two requests, the name would have
-// to be unused in both namespaces.
-func (s *namespace) moveTo(number int, name string, to *namespace) error {
-	socket, err := nl.GetNetlinkSocketAt(netns.NsHandle(s.file.Fd()), netns.None(), unix.NETLINK_ROUTE)
+// moveTo moves an interface to another namespace and renames it.
+func (s *namespace) moveTo(ctx context.Context, number int, name string, to *namespace) error {
+	pod, err := to.file.SyscallConn()
 	if err != nil {
-		return err
+		return fmt.Errorf("keep the pod's network namespace open: %w", err)
 	}
-	defer socket.Close()
-	timeout := unix.NsecToTimeval(requestLimit.Nanoseconds())
-	if err := errors.Join(socket.SetSendTimeout(&timeout), socket.SetReceiveTimeout(&timeout)); err != nil {
-		return err
-	}
-	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
-	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	info.Index = int32(number)
-	req.AddData(info)
-	req.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(to.file.Fd()))))
-	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
-	_, err = req.Execute(unix.NETLINK_ROUTE, 0)
+	err = s.socket.Do(ctx, func(*netlink.Handle) error {
+		// The kernel finds the namespace by its descriptor when it carries out the request, which may be after the caller
+		// has left. Control keeps the descriptor open until then.
+		var moved error
+		err := pod.Control(func(fd uintptr) { moved = s.requestMove(number, name, fd) })
+		return errors.Join(err, moved)
+	})
 	if errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("the pod has an interface %s already; give the VF another name (network.interface of its VFConfig)", name)
 	}
@@ -229,4 +212,23 @@ func (s *namespace) moveTo(number int, name string, to *namespace) error {
 		return fmt.Errorf("move interface %d there as %s: %w", number, name, err)
 	}
 	return nil
+}
+
+// requestMove moves and renames an interface in one request. With two requests, the name would have to be unused in
+// both namespaces.
+func (s *namespace) requestMove(number int, name string, target uintptr) error {
+	socket, err := nl.GetNetlinkSocketAt(netns.NsHandle(s.file.Fd()), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	info.Index = int32(number)
+	req.AddData(info)
+	req.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(target))))
+	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
+	_, err = req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
