@@ -92,8 +92,11 @@ func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
 // LiftDrain removes a mark durably. It finds the mark by its identity, or by its address if it has no identity. A
 // missing mark is not an error.
 func (s *Store) LiftDrain(d Drain) error {
-	_, err := s.marksDrain().lift(d.Address, d.Identity)
-	return err
+	marks := s.marksDrain()
+	return marks.alone(func() error {
+		_, err := marks.lift(d.Address, d.Identity)
+		return err
+	})
 }
 
 // Drains returns all marks, by address. An unreadable file still marks its function. If Drains returns an error, it is

@@ -76,6 +76,14 @@ func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) boo
 // put writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of the same
 // function.
 func (k marks[M]) put(m M) error {
+	if err := k.makeDir(m); err != nil {
+		return err
+	}
+	return k.alone(func() error { return k.putLocked(m) })
+}
+
+// putLocked is put for a caller that has the lock.
+func (k marks[M]) putLocked(m M) error {
 	a := m.markedAt()
 	files, err := k.kind.files(disk{}, k.store.dir)
 	if err != nil {
@@ -102,31 +110,52 @@ func freeName[M mark[M]](files []file[M], a pci.Address) string {
 	return name
 }
 
+// makeDir makes the directory of the marks, which only the first mark needs. A directory that does not exist can't be
+// locked.
+func (k marks[M]) makeDir(m M) error {
+	dir := k.dir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return &FileError{Path: dir, Err: fmt.Errorf("%s %s: %w", k.kind.what, m.markedAt(), err)}
+	}
+	return nil
+}
+
+func (k marks[M]) dir() string { return filepath.Join(k.store.dir, k.kind.dir) }
+
+// write writes a mark durably into the file with the name. Its caller has the lock.
 func (k marks[M]) write(name string, m M) error {
 	what := k.kind.what + " " + m.markedAt().String()
 	data, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return k.store.putIn(k.kind.dir, name, what, append(data, '\n'))
-}
-
-// putIn writes a file durably into a directory of the store. Errors name it by what.
-func (s *Store) putIn(dir, name, what string, data []byte) error {
-	dir = filepath.Join(s.dir, dir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &FileError{Path: dir, Err: fmt.Errorf("%s: %w", what, err)}
-	}
-	path := filepath.Join(dir, name)
-	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir)); err != nil {
+	path := filepath.Join(k.dir(), name)
+	if err := renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.WithTempDir(k.dir())); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("%s: %w", what, err)}
 	}
-	// Both directories are synced: the mark's entry is in dir, and the entry of dir itself, which MkdirAll may have
-	// made, is in the journal's directory.
-	return errors.Join(syncDir(dir), s.entries.sync())
+	// Both directories are synced: the mark's entry is in its directory, and the entry of that directory, which makeDir
+	// may have made, is in the journal's.
+	return errors.Join(syncDir(k.dir()), k.store.entries.sync())
 }
 
-// lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error.
+// change rewrites those of the files that edit changes. Its caller has the lock. It reads each of them again, because a
+// plugin of an earlier version changes marks without the lock, and skips a file that has gone.
+func (k marks[M]) change(files []file[M], edit func(*M) (changed bool)) error {
+	var errs []error
+	for _, f := range files {
+		if m := f.mark; !edit(&m) {
+			continue
+		}
+		now, there := k.kind.read(disk{}, filepath.Join(k.dir(), f.name), f.mark.markedAt())
+		if there && edit(&now) {
+			errs = append(errs, k.write(f.name, now))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error. Its
+// caller has the lock.
 func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err error) {
 	return k.liftIf(a, func(f *file[M]) bool { return k.kind.concerns(f, a, id) })
 }
@@ -152,7 +181,7 @@ func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []fil
 			others = append(others, files[i])
 			continue
 		}
-		path := filepath.Join(k.store.dir, k.kind.dir, files[i].name)
+		path := filepath.Join(k.dir(), files[i].name)
 		err := unix.Unlink(path) // os.Remove would also try rmdir
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
@@ -161,7 +190,7 @@ func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []fil
 	if len(others) == len(files) {
 		return others, nil
 	}
-	return others, syncDir(filepath.Join(k.store.dir, k.kind.dir))
+	return others, syncDir(k.dir())
 }
 
 // all returns the marks by address. An unreadable file still marks its function.

@@ -96,15 +96,19 @@ func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m)
 // this one, MarkClean adds the function to their Proven. A missing mark is not an error.
 func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
 	marks := s.resetMarks()
-	files, err := marks.lift(a, id)
-	for i := range files {
-		m := &files[i].mark
-		if err == nil && m.Identity != (device.Identity{}) && m.Identity.Match(id) == device.Undecided && !m.isProven(id) {
-			m.Proven = append(m.Proven, id)
-			err = marks.write(files[i].name, *m)
+	return marks.alone(func() error {
+		others, err := marks.lift(a, id)
+		if err != nil {
+			return err
 		}
-	}
-	return err
+		return marks.change(others, func(m *ResetMark) bool {
+			if m.Identity == (device.Identity{}) || m.Identity.Match(id) != device.Undecided || m.isProven(id) {
+				return false
+			}
+			m.Proven = append(slices.Clip(m.Proven), id)
+			return true
+		})
+	})
 }
 
 // NeedsReset returns all marks, by address. An unreadable file still marks its function. If NeedsReset returns an

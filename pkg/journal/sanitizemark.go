@@ -2,7 +2,6 @@ package journal
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -167,10 +166,15 @@ func DecodeSanitizeMark(name string, data []byte) (*SanitizeMark, error) {
 // [Unsanitized] joins.
 func (s *Store) MarkUnsanitized(m SanitizeMark) error {
 	marks := s.sanitizeMarks()
-	if err := marks.put(m); err != nil {
+	if err := marks.makeDir(m); err != nil {
 		return err
 	}
-	return marks.liftElsewhere(m.Address, m.Identity)
+	return marks.alone(func() error {
+		if err := marks.putLocked(m); err != nil {
+			return err
+		}
+		return marks.liftElsewhere(m.Address, m.Identity)
+	})
 }
 
 // Unsanitized returns all marks, by address. An unreadable file still marks its function. After an error, nobody knows
@@ -189,15 +193,19 @@ func (s *Store) MarkSanitized(p SanitizeProof) error {
 		return err
 	}
 	marks := s.sanitizeMarks()
-	files, err := marks.lift(p.Address, p.Identity)
-	for i := range files {
-		m := &files[i].mark
-		if err == nil && m.Identity != (device.Identity{}) && m.Identity.Match(p.Identity) == device.Undecided && !isAmong(m.Proven, p.Identity) {
-			m.Proven = append(m.Proven, p.Identity)
-			err = marks.write(files[i].name, *m)
+	return marks.alone(func() error {
+		others, err := marks.lift(p.Address, p.Identity)
+		if err != nil {
+			return err
 		}
-	}
-	return err
+		return marks.change(others, func(m *SanitizeMark) bool {
+			if m.Identity == (device.Identity{}) || m.Identity.Match(p.Identity) != device.Undecided || isAmong(m.Proven, p.Identity) {
+				return false
+			}
+			m.Proven = append(slices.Clip(m.Proven), p.Identity)
+			return true
+		})
+	})
 }
 
 // SanitizeProof is what the last stage of a function proved, with the firmware that counts as the function's own.
@@ -274,14 +282,17 @@ func (s *Store) Sanitized() ([]SanitizeProof, error) { return s.sanitizeProofs()
 // proof stays. A missing proof is not an error.
 func (s *Store) SpoilSanitized(a pci.Address, id device.Identity) error {
 	proofs := s.sanitizeProofs()
-	files, err := proofs.kind.files(disk{}, s.dir)
-	for i := range files {
-		p := &files[i].mark
-		if p.Spoiled || !proofs.kind.concerns(&files[i], a, id) {
-			continue
+	return proofs.alone(func() error {
+		files, err := proofs.kind.files(disk{}, s.dir)
+		if err != nil {
+			return err
 		}
-		p.Spoiled = true
-		err = errors.Join(err, proofs.write(files[i].name, *p))
-	}
-	return err
+		return proofs.change(files, func(p *SanitizeProof) bool {
+			if p.Spoiled || !proofs.kind.concerns(&file[SanitizeProof]{mark: *p}, a, id) {
+				return false
+			}
+			p.Spoiled = true
+			return true
+		})
+	})
 }
