@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -93,17 +94,47 @@ func isReserved(c *resourceapi.ResourceClaim, pool, name string) bool {
 
 // Free returns nil if no claim and no pod has a twin of the claim's shared devices now, a [rule.RefusedError] if one has, and another error
 // if that is unknown. It asks the API server until ctx ends. Call it before devices are bound, and again before their VM starts.
+//
+// It reads the slices before the claims, so that a device that is published in between counts as unknown. It reads each of them once,
+// however many devices the claim has, because the list of all claims is large.
 func (t *Twins) Free(ctx context.Context, req *claim.Request) error {
 	shared, err := t.shared(ctx, req)
-	if err != nil {
+	if err != nil || len(shared) == 0 {
 		return err
 	}
+	published, err := t.publishedBy(ctx, shared)
+	if err != nil {
+		return fmt.Errorf("claim %s/%s: %w", req.Namespace, req.Name, err)
+	}
+	claims, err := t.claims(ctx)
+	if err != nil {
+		return fmt.Errorf("claim %s/%s: look for claims with %s: %w", req.Namespace, req.Name, nameGPUs(shared), err)
+	}
 	for _, d := range shared {
-		if err := t.free(ctx, req, d); err != nil {
-			return err
+		if taken := t.claimed(claims, d.driver, isTwinOf(d, published)); taken != nil {
+			return inUse(req, d, fmt.Sprintf("device %s of pool %s is allocated to a claim", taken.Name, taken.Pool))
+		}
+	}
+	pods, err := t.pods(ctx)
+	if err != nil {
+		return fmt.Errorf("claim %s/%s: ask the kubelet which pods have %s (its pod-resources API must answer): %w", req.Namespace, req.Name, nameGPUs(shared), err)
+	}
+	monitors := monitored(claims)
+	for _, d := range shared {
+		if taken := used(pods, d.driver, isTwinOf(d, published), monitors); taken != nil {
+			return inUse(req, d, fmt.Sprintf("a pod on this node has device %s of pool %s", taken.Name, taken.Pool))
 		}
 	}
 	return nil
+}
+
+// nameGPUs names the devices for an error.
+func nameGPUs(shared []sharedDevice) string {
+	names := make([]string, len(shared))
+	for i, d := range shared {
+		names[i] = "GPU " + d.device.Address.String()
+	}
+	return strings.Join(names, ", ")
 }
 
 // shared returns the devices of a claim that come from this node's pool of shared devices. It leaves out devices that the node config does
@@ -126,33 +157,32 @@ func (t *Twins) shared(ctx context.Context, req *claim.Request) ([]sharedDevice,
 	return all, nil
 }
 
-// free is [Twins.Free] for one device. It reads the slices before the claims, so that a device that is published in between counts as
-// unknown.
-func (t *Twins) free(ctx context.Context, req *claim.Request, d sharedDevice) error {
-	known, err := t.published(ctx, d.driver)
-	if err != nil {
-		return fmt.Errorf("claim %s/%s: look for the devices of driver %s: %w", req.Namespace, req.Name, d.driver, err)
+// publication is what a driver publishes on this node: its devices, each with the PCI addresses that its slices name. While a pool is
+// rewritten, a device may have two addresses.
+type publication map[publish.Allocated][]string
+
+// publishedBy returns what the other drivers of the shared devices publish, by driver.
+func (t *Twins) publishedBy(ctx context.Context, shared []sharedDevice) (map[string]publication, error) {
+	all := map[string]publication{}
+	for _, d := range shared {
+		if all[d.driver] != nil {
+			continue
+		}
+		var err error
+		if all[d.driver], err = t.published(ctx, d.driver); err != nil {
+			return nil, fmt.Errorf("look for the devices of driver %s: %w", d.driver, err)
+		}
 	}
-	isTwin := func(name publish.Allocated) bool {
+	return all, nil
+}
+
+// isTwinOf returns a function that reports whether a device of the other driver is, or may be, the shared device.
+func isTwinOf(d sharedDevice, published map[string]publication) func(publish.Allocated) bool {
+	return func(name publish.Allocated) bool {
 		// A device that is in no slice now may be this GPU, because its pool may be in the middle of an update.
-		addresses, published := known[name]
-		return !published || slices.Contains(addresses, d.device.Address.String())
+		addresses, known := published[d.driver][name]
+		return !known || slices.Contains(addresses, d.device.Address.String())
 	}
-	claims, err := t.claims(ctx)
-	if err != nil {
-		return fmt.Errorf("claim %s/%s: look for claims with GPU %s: %w", req.Namespace, req.Name, d.device.Address, err)
-	}
-	taken := t.claimed(claims, d.driver, isTwin)
-	if taken != nil {
-		return inUse(req, d, fmt.Sprintf("device %s of pool %s is allocated to a claim", taken.Name, taken.Pool))
-	}
-	if taken, err = t.used(ctx, d.driver, isTwin, monitored(claims)); err != nil {
-		return fmt.Errorf("claim %s/%s: ask the kubelet which pods have GPU %s (its pod-resources API must answer): %w", req.Namespace, req.Name, d.device.Address, err)
-	}
-	if taken != nil {
-		return inUse(req, d, fmt.Sprintf("a pod on this node has device %s of pool %s", taken.Name, taken.Pool))
-	}
-	return nil
 }
 
 // inUse refuses a claim. The refusal does not name the claim that has the GPU, which may belong to another tenant.
@@ -161,9 +191,8 @@ func inUse(req *claim.Request, d sharedDevice, what string) error {
 		"delete the pod and create it again, so that the scheduler allocates another GPU, or waits for this one")
 }
 
-// published returns the devices that a driver publishes on this node, each with the PCI addresses that its slices name. While a pool is
-// rewritten, a device may have two addresses.
-func (t *Twins) published(ctx context.Context, driver string) (map[publish.Allocated][]string, error) {
+// published returns what a driver publishes on this node.
+func (t *Twins) published(ctx context.Context, driver string) (publication, error) {
 	selector := fields.Set{resourceapi.ResourceSliceSelectorDriver: driver, resourceapi.ResourceSliceSelectorNodeName: t.Node}
 	var list *resourceapi.ResourceSliceList
 	err := insist(ctx, func(ctx context.Context) (err error) {
@@ -173,7 +202,7 @@ func (t *Twins) published(ctx context.Context, driver string) (map[publish.Alloc
 	if err != nil {
 		return nil, err
 	}
-	known := map[publish.Allocated][]string{}
+	known := publication{}
 	for i := range list.Items {
 		spec := &list.Items[i].Spec
 		for j := range spec.Devices {
@@ -267,25 +296,30 @@ func (t *Twins) canBeHere(s *corev1.NodeSelector) bool {
 	return err != nil || selector.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Node}})
 }
 
-// used returns a twin that a pod on this node has, other than by adminAccess; nil if there is none. It finds containers whose claim was
-// deallocated by force. If a monitor's process has the device open, Prepare refuses to bind it, and names the process.
-func (t *Twins) used(ctx context.Context, driver string, isTwin func(publish.Allocated) bool, monitors map[monitor]bool) (*publish.Allocated, error) {
+// pods returns the claims of all pods on this node, as the kubelet knows them.
+func (t *Twins) pods(ctx context.Context) ([]*podresourcesv1.DynamicResource, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsLimit, errors.New("no answer in time"))
 	defer cancel()
 	answer, err := t.Pods.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range dynamicResources(answer) {
+	return dynamicResources(answer), nil
+}
+
+// used returns a twin that a pod on this node has, other than by adminAccess; nil if there is none. It finds containers whose claim was
+// deallocated by force. If a monitor's process has the device open, Prepare refuses to bind it, and names the process.
+func used(pods []*podresourcesv1.DynamicResource, driver string, isTwin func(publish.Allocated) bool, monitors map[monitor]bool) *publish.Allocated {
+	for _, d := range pods {
 		for _, r := range d.GetClaimResources() {
 			name := publish.Allocated{Pool: r.GetPoolName(), Name: r.GetDeviceName()}
 			as := monitor{d.GetClaimNamespace(), d.GetClaimName(), r.GetDriverName(), name}
 			if r.GetDriverName() == driver && isTwin(name) && !monitors[as] {
-				return &name, nil
+				return &name
 			}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // dynamicResources returns the claims of all pods.

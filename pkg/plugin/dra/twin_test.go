@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -218,6 +219,37 @@ func TestTwinsOfPods(t *testing.T) {
 			wantRefused(t, twinsOf(client, preparedPods(d)).Free(t.Context(), sharedRequest()), test.code)
 		})
 	}
+}
+
+// TestTwinsAreReadOnce: a claim of several shared GPUs costs no more requests than one of a single GPU, the slices first.
+func TestTwinsAreReadOnce(t *testing.T) {
+	client := plugintest.Cluster()
+	sharing(client)
+	d := vendor(t, client)
+	kubelet := 0
+	twins := twinsOf(client, pods(func(context.Context) (*podresourcesv1.ListPodResourcesResponse, error) {
+		kubelet++
+		return d.List(), nil
+	}))
+	twins.SharedWith = func(context.Context, pci.Address) (string, error) { return vendordriver.Name, nil }
+	req := sharedRequest()
+	req.Devices = append(req.Devices, claim.Device{Request: "gpu", Pool: sharedPool, Name: "gpu-0000-3c-00-0", Address: otherGPU})
+	client.ClearActions()
+	if err := twins.Free(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for _, action := range client.Actions() {
+		asked = append(asked, action.GetVerb()+" "+action.GetResource().Resource)
+	}
+	if want := []string{"list resourceslices", "list resourceclaims"}; !slices.Equal(asked, want) || kubelet != 1 {
+		t.Errorf("requests %q, and %d to the kubelet; want %q and one", asked, kubelet, want)
+	}
+	// The second GPU is looked at as well as the first.
+	if err := client.Tracker().Add(theirs(vendordriver.Device(otherGPU, 0), onNode("worker-1"))); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, twins.Free(t.Context(), req), rule.TwinInUse)
 }
 
 // TestTwinsThatAreUnknown: without an answer nothing is known, and that is not a refusal of the claim.
