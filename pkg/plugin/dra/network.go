@@ -75,6 +75,27 @@ func guestNetwork(d *plan.Device) (string, bool) {
 // Uplink returns the interface of a PF; [vf.Policy.Uplink] implements it.
 type Uplink func(ctx context.Context, pf pci.Address) (*vf.Link, error)
 
+// once returns an uplink that reads each PF once, for one look at several VFs: to read a PF is to read all of its VFs. A later look needs
+// another one. It is not safe for concurrent use.
+func (u Uplink) once() Uplink {
+	if u == nil {
+		return nil
+	}
+	type answer struct {
+		link *vf.Link
+		err  error
+	}
+	known := map[pci.Address]answer{}
+	return func(ctx context.Context, pf pci.Address) (*vf.Link, error) {
+		a, isKnown := known[pf]
+		if !isKnown {
+			a.link, a.err = u(ctx, pf)
+			known[pf] = a
+		}
+		return a.link, a.err
+	}
+}
+
 // vfLink is the state of a VF's link.
 type vfLink struct {
 	status  metav1.ConditionStatus

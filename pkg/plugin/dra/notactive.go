@@ -19,7 +19,7 @@ func (r *Reporter) NotActive(ctx context.Context, rec *journal.Record, attribute
 	c := rec.Plan.Claim
 	named := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: types.UID(c.UID)}}
 	reason, why := rule.Classify(cause), strings.ReplaceAll(cause.Error(), "\n", "; ")
-	rep := preparedReport(named, rec, attributes, r.config.Uplink.links(ctx, rec), r.anchor())
+	rep := preparedReport(named, rec, attributes, r.config.Uplink.once().links(ctx, rec), r.anchor())
 	for _, d := range rep.devices {
 		for i := range d.Conditions {
 			if *d.Conditions[i].Type == ConditionReady {

@@ -265,12 +265,13 @@ type StatusSync struct {
 func (s *StatusSync) Look(ctx context.Context) {
 	records, _ := s.Records.List() // a metric counts unreadable records
 	told, away := map[types.UID]string{}, error(nil)
+	uplink := s.Reporter.config.Uplink.once()
 	for _, rec := range records {
 		uid := types.UID(rec.Plan.Claim.UID)
 		if rec.Kind != journal.Claim || rec.State != journal.Prepared || s.Lost != nil && s.Lost(rec.ID()) {
 			continue
 		}
-		links := s.Reporter.config.Uplink.links(ctx, rec)
+		links := uplink.links(ctx, rec)
 		state := rec.Since + linkWords(links)
 		if done, known := s.current[uid]; known && done == state {
 			told[uid] = done

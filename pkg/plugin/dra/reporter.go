@@ -100,7 +100,7 @@ func (v varied) When(uid types.UID) time.Duration {
 
 // Prepared reports a claim whose devices are ready, and warns of VFs without a link. It reads the interfaces of their PFs.
 func (r *Reporter) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, rec *journal.Record, attributes Attributes) {
-	anchor, links := r.anchor(), r.config.Uplink.links(ctx, rec)
+	anchor, links := r.anchor(), r.config.Uplink.once().links(ctx, rec)
 	r.enqueue(preparedReport(c, rec, attributes, links, anchor))
 	r.report(claimRef(c.Namespace, c.Name, c.UID), c.Namespace, reservedPods(c), corev1.EventTypeNormal, rule.Prepared, "Prepare", withAnchor(assigned(rec)+" bound for the pod's VM", anchor))
 	r.warnOfLinks(ctx, c, rec, links)

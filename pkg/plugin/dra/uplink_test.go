@@ -115,6 +115,29 @@ func TestStatusFollowsTheLink(t *testing.T) {
 	})
 }
 
+// TestLookReadsEachPFOnce: to read a PF is to read all of its VFs, and a node may have hundreds of claims.
+func TestLookReadsEachPFOnce(t *testing.T) {
+	n := plugintest.New(t)
+	_, vfs := n.Kernel.AddNIC(0x21, 3)
+	for i, a := range vfs {
+		n.Prepare("uid-"+itoa(i), "vf-"+a.Label())
+	}
+	reads := 0
+	r := dra.NewReporter(dra.ReporterConfig{
+		Client: plugintest.Cluster(), Recorder: &plugintest.EventLog{}, Log: plugintest.Quiet(),
+		Uplink: func(ctx context.Context, pf pci.Address) (*vf.Link, error) {
+			reads++
+			return n.Policy.Uplink(ctx, pf)
+		},
+	})
+	statuses := &dra.StatusSync{Reporter: r, Records: n.Records, Attributes: n.Publisher.Attributes}
+	for look := 1; look <= 2; look++ {
+		if statuses.Look(t.Context()); reads != look {
+			t.Errorf("%d reads of the PF after %d looks, want one for each", reads, look)
+		}
+	}
+}
+
 // TestVFWithoutAMACHasNoLinkCondition: what the interface of an InfiniBand PF says is not the VF's link.
 func TestVFWithoutAMACHasNoLinkCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
