@@ -33,11 +33,19 @@ const methodMemory = "FillVerifyZeroVerify"
 // zeros, and verifies them. The pattern of a word depends on its offset in all windows, so that memory that appears in
 // two places is found, too. The error is [ErrInterrupted].
 //
-// It turns the garbage collector off: a collection stops all goroutines, and waits forever for one whose processor waits
-// for the device. (A goroutine that waits in a system call, as those of [NVMe] do, is not waited for.)
+// It turns the garbage collector off, and leaves it off if the work does not end in time.
 func Memory(ctx context.Context, o MemoryOptions) (*sanitize.Result, error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	return bounded(ctx, o.Options.Timeout, o.sanitize)
+	return bounded(ctx, o.Options.Timeout, uncollected(o.sanitize))
+}
+
+// uncollected returns the work with the garbage collector off until the work has ended. A collection stops all goroutines, and waits forever
+// for one whose processor waits for the device, so that the result would never be written. (A goroutine that waits in a system call, as
+// those of [NVMe] do, is not waited for.) To turn the collector on again stops them, too, so the goroutine of the work does it.
+func uncollected(work func(context.Context, *progress) error) func(context.Context, *progress) error {
+	return func(ctx context.Context, p *progress) error {
+		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+		return work(ctx, p)
+	}
 }
 
 func (o *MemoryOptions) sanitize(ctx context.Context, p *progress) error {

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +180,39 @@ func TestUnbind(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"sys/bus/pci/drivers/bochs-drm/unbind=" + display}, k.writes); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}
+
+// hanging is a log whose lines are not written until a channel is closed.
+type hanging struct {
+	slog.Handler
+	until chan struct{}
+}
+
+func (hanging) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h hanging) Handle(context.Context, slog.Record) error {
+	<-h.until
+	return nil
+}
+
+// TestCollectorStaysOffWhileTheWorkHangs: a collection would wait for the work, and the result would not be written.
+func TestCollectorStaysOffWhileTheWorkHangs(t *testing.T) {
+	const usually = 99
+	defer debug.SetGCPercent(debug.SetGCPercent(usually))
+	h := hanging{slog.DiscardHandler, make(chan struct{})}
+	o := MemoryOptions{Options: options(usual().make(t))}
+	o.Options.Timeout, o.Options.Log = 100*time.Millisecond, slog.New(h)
+	expectVerdict(t, memory(t, o), sanitize.Unknown, "not sanitized within 100ms")
+	if percent := debug.SetGCPercent(-1); percent != -1 {
+		t.Errorf("the collector runs at %d percent beside the work, want it off", percent)
+	}
+	close(h.until)
+	o.Options = options(usual().make(t))
+	debug.SetGCPercent(usually)
+	memory(t, o)
+	if percent := debug.SetGCPercent(usually); percent != usually {
+		t.Errorf("the collector is at %d percent after the work, want %d", percent, usually)
 	}
 }
 
