@@ -63,6 +63,34 @@ func TestFailedChecksAreTaintAndAttributes(t *testing.T) {
 	}
 }
 
+// A partition is as severe as the worst of its parts' verdicts and failing checks.
+func TestPartitionFailsWhatItsPartsDo(t *testing.T) {
+	const name = "gpu-x2-0000-86-87"
+	parts, err := device.ParseParts(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		failing rule.Severity // of the first GPU
+		reason  rule.Severity // of the second GPU's verdict
+		want    string
+	}{
+		{"", rule.High, "high"},
+		{rule.Medium, rule.Critical, "critical"},
+		{rule.Critical, rule.Medium, "critical"},
+	} {
+		n := joined(t)
+		if tt.failing != "" {
+			n.Health[parts[0].Address] = publish.Health{Failing: []rule.Failure{{ID: "ACS-009", Severity: tt.failing}}}
+		}
+		blemish(n, parts[1].Address, rule.NoReset, tt.reason)
+		severity := deviceNamed(publish.Pools(n), name).Attributes[publish.AttrAuditSeverity].StringValue
+		if severity == nil || *severity != tt.want {
+			t.Errorf("%+v: got the severity %v, want %s", tt, severity, tt.want)
+		}
+	}
+}
+
 // A pair fails what either of its functions does.
 func TestPairFailsWhatItsPartsDo(t *testing.T) {
 	n := paired(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // A board is the GPUs of an NVLink fabric. Its counter set has one counter for each GPU, by the GPU's module. Every device with that GPU
@@ -65,6 +66,7 @@ func (n *Node) position(e *entry) int {
 func (s attributeSet) partition(n *Node, e *entry) {
 	shared := attributeSet{}
 	isolated, complete := true, true
+	var said []rule.Verdict
 	for i, p := range e.parts() {
 		if p.f == nil {
 			complete = false
@@ -74,7 +76,8 @@ func (s attributeSet) partition(n *Node, e *entry) {
 		own.identity(n, p.f)
 		own.topology(n, p.f)
 		own.isolation(n, &entry{addr: p.addr, f: p.f})
-		isolated = isolated && n.judgment(p.addr).Isolated
+		v := n.judgment(p.addr)
+		isolated, said = isolated && v.Isolated, slices.Concat(said, v.Reasons, v.Notes)
 		if i == 0 {
 			shared = own
 		}
@@ -87,7 +90,7 @@ func (s attributeSet) partition(n *Node, e *entry) {
 		maps.Copy(s, shared)
 	}
 	s.flag(AttrIsolated, complete && isolated)
-	s.audit(n.failing(e))
+	s.audit(n.failing(e), said)
 	s.text(AttrExclusiveDomains, domains(n, e))
 	s.fabric(n, e)
 }
