@@ -76,7 +76,8 @@ type PluginConfig struct {
 	Reporter  *Reporter
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
-	// Losses, which may be nil, is told that a claim's devices are allocated to it, after each successful Prepare.
+	// Losses, which may be nil, is told that a claim's devices are allocated to it, after each successful Prepare, and that the claim has no
+	// devices any more, after each successful Unprepare.
 	Losses Losses
 	// Attempts, which may be nil, notes the result of each Prepare.
 	Attempts *Attempts
@@ -185,9 +186,7 @@ func (d *Plugin) answer(
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	d.config.Metrics.ObserveStart(rec.Plan.IsWarm())
-	if d.config.Losses != nil {
-		d.config.Losses.Note(string(c.UID), "")
-	}
+	d.forgetLoss(c.UID)
 	log.InfoContext(ctx, "claim prepared", slog.Any("pci", rec.Plan.Addresses()))
 	d.config.Reporter.Prepared(ctx, c, rec, d.config.Publisher.Attributes)
 	result := kubeletplugin.PrepareResult{}
@@ -195,6 +194,13 @@ func (d *Plugin) answer(
 		result.Devices = append(result.Devices, d.device(&rec.Plan, parts))
 	}
 	return result
+}
+
+// forgetLoss forgets why a claim lost its devices.
+func (d *Plugin) forgetLoss(uid types.UID) {
+	if d.config.Losses != nil {
+		d.config.Losses.Note(string(uid), "")
+	}
 }
 
 // Reserve prepares a claim again for the pod that has it reserved now. The kubelet does not do so when a pod replaces one that
@@ -257,12 +263,14 @@ func (d *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	case errors.As(err, &quarantined):
 		log.ErrorContext(ctx, "device quarantined", slog.Any("err", err))
 		d.config.Reporter.Quarantined(c, quarantined)
+		d.forgetLoss(c.UID)
 		return nil
 	case err != nil:
 		log.ErrorContext(ctx, "claim not unprepared", slog.Any("err", err))
 		d.config.Reporter.NotUnprepared(c, err)
 		return err
 	}
+	d.forgetLoss(c.UID)
 	if !release.Known {
 		log.InfoContext(ctx, "claim was not prepared here")
 		return nil
