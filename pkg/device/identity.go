@@ -158,32 +158,58 @@ func (s *Snapshot) Find(id Identity) Found {
 	if f, ok := s.now(id); ok {
 		return Found{Function: f, Sure: true}
 	}
-	var same, unknown []*Function
+	var all []identified
 	for i := range s.Functions {
-		f := &s.Functions[i]
-		if !id.sameModel(newModel(f)) && (id.Serial == "" || id.Vendor != f.Vendor) {
-			continue
+		if f := &s.Functions[i]; id.mayBe(f) {
+			all = append(all, identified{f, s.Identify(f)})
 		}
-		switch id.Match(s.Identify(f)) {
+	}
+	return choose(id, all)
+}
+
+// mayBe reports whether f can be the function with the identity, by facts that are quick to compare.
+func (id Identity) mayBe(f *Function) bool {
+	return id.sameModel(newModel(f)) || id.Serial != "" && id.Vendor == f.Vendor
+}
+
+// identified is a function and its identity.
+type identified struct {
+	f  *Function
+	id Identity
+}
+
+// choose returns which of the functions had an identity before.
+func choose(id Identity, all []identified) Found {
+	var same, unknown []identified
+	for _, one := range all {
+		switch id.Match(one.id) {
 		case Agrees:
-			same = append(same, f)
+			same = append(same, one)
 		case Undecided:
-			unknown = append(unknown, f)
+			unknown = append(unknown, one)
 		case Differs:
 		}
 	}
-	if f := s.only(id, same); f != nil {
+	if f := only(id, same); f != nil {
 		return Found{Function: f, Sure: true}
 	}
 	if len(same) > 0 { // cards with one serial number
-		return Found{Perhaps: same}
+		return Found{Perhaps: functions(same)}
 	}
-	for _, f := range unknown {
-		if slot := s.Identify(f).Slot; slot != "" && slot == id.Slot {
-			return Found{Function: f}
+	for _, one := range unknown {
+		if one.id.Slot != "" && one.id.Slot == id.Slot {
+			return Found{Function: one.f}
 		}
 	}
-	return Found{Perhaps: unknown}
+	return Found{Perhaps: functions(unknown)}
+}
+
+func functions(all []identified) []*Function {
+	var fs []*Function
+	for _, one := range all {
+		fs = append(fs, one.f)
+	}
+	return fs
 }
 
 // now returns the very function that had the identity, by [Identity.Is].
@@ -201,13 +227,13 @@ func (s *Snapshot) now(id Identity) (*Function, bool) {
 
 // only returns the right one of several functions: the only one, or the one in the same slot; nil if there is no such
 // function.
-func (s *Snapshot) only(id Identity, same []*Function) *Function {
+func only(id Identity, same []identified) *Function {
 	if len(same) == 1 {
-		return same[0]
+		return same[0].f
 	}
-	for _, f := range same {
-		if s.Identify(f).Slot == id.Slot {
-			return f
+	for _, one := range same {
+		if one.id.Slot == id.Slot {
+			return one.f
 		}
 	}
 	return nil

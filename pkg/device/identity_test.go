@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -100,7 +101,18 @@ func TestFind(t *testing.T) {
 	find := func(then device.Function, now ...device.Function) (at pci.Address, sure bool, perhaps int) {
 		t.Helper()
 		s := boot("one", then)
-		found := boot("two", now...).Find(s.Identify(&s.Functions[0]))
+		id, later := s.Identify(&s.Functions[0]), boot("two", now...)
+		found := later.Find(id)
+		if again := device.NewFinder(later).Find(id); !reflect.DeepEqual(found, again) {
+			t.Errorf("a Finder finds %+v, want %+v as the snapshot does", again, found)
+		}
+		for _, boot := range []string{"one", "two"} { // the very function only in its boot
+			moved := *later
+			moved.Host.BootID = boot
+			if got, want := device.NewFinder(&moved).Find(id), moved.Find(id); !reflect.DeepEqual(got, want) {
+				t.Errorf("in boot %s a Finder finds %+v, want %+v as the snapshot does", boot, got, want)
+			}
+		}
 		if found.Function != nil {
 			at = found.Function.Address
 		}

@@ -6,3 +6,13 @@ func (s *Store) Cached() int {
 	defer s.mu.Unlock()
 	return len(s.cache)
 }
+
+// CountSyncs returns the number of syncs of the store's directory from now on.
+func (s *Store) CountSyncs() *int {
+	count, sync := 0, s.entries.fsync
+	s.entries.fsync = func(dir string) error {
+		count++
+		return sync(dir)
+	}
+	return &count
+}

@@ -73,29 +73,45 @@ func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) boo
 	return marked.Match(id) == device.Agrees
 }
 
-// put writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of the same
-// function.
-func (k marks[M]) put(m M) error {
-	if err := k.makeDir(m); err != nil {
+// put writes marks durably: when it returns nil, they survive a power failure. A mark replaces one of the same function.
+// It looks at the directory once for all marks, and waits once until it is on disk.
+func (k marks[M]) put(all ...M) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if err := k.makeDir(all[0]); err != nil {
 		return err
 	}
-	return k.alone(func() error { return k.putLocked(m) })
+	return k.alone(func() error { return k.putLocked(all...) })
 }
 
 // putLocked is put for a caller that has the lock.
-func (k marks[M]) putLocked(m M) error {
-	a := m.markedAt()
+func (k marks[M]) putLocked(all ...M) error {
 	files, err := k.kind.files(disk{}, k.store.dir)
 	if err != nil {
 		return err
 	}
-	name := freeName(files, a)
-	for i := range files {
-		if at, _ := MarkAddress(files[i].name); at == a && k.kind.concerns(&files[i], a, m.markedAs()) {
-			name = files[i].name
+	for _, m := range all {
+		f := k.place(&files, m)
+		f.mark = m // for the marks after it
+		if err := k.write(f.name, m); err != nil {
+			return errors.Join(err, k.sync())
 		}
 	}
-	return k.write(name, m)
+	return k.sync()
+}
+
+// place returns the file for a mark among the files: that of the same function, or a new one, which it adds.
+func (k marks[M]) place(files *[]file[M], m M) *file[M] {
+	a := m.markedAt()
+	for i := range slices.Backward(*files) {
+		f := &(*files)[i]
+		if at, _ := MarkAddress(f.name); at == a && k.kind.concerns(f, a, m.markedAs()) {
+			return f
+		}
+	}
+	*files = append(*files, file[M]{name: freeName(*files, a)})
+	return &(*files)[len(*files)-1]
 }
 
 // freeName returns a name for the mark of a function at an address.
@@ -122,7 +138,8 @@ func (k marks[M]) makeDir(m M) error {
 
 func (k marks[M]) dir() string { return filepath.Join(k.store.dir, k.kind.dir) }
 
-// write writes a mark durably into the file with the name. Its caller has the lock.
+// write writes a mark into the file with the name, and waits until its content is on disk. Its caller has the lock, and
+// calls sync after it.
 func (k marks[M]) write(name string, m M) error {
 	what := k.kind.what + " " + m.markedAt().String()
 	data, err := json.Marshal(m)
@@ -133,10 +150,12 @@ func (k marks[M]) write(name string, m M) error {
 	if err := renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.WithTempDir(k.dir())); err != nil {
 		return &FileError{Path: path, Err: fmt.Errorf("%s: %w", what, err)}
 	}
-	// Both directories are synced: the mark's entry is in its directory, and the entry of that directory, which makeDir
-	// may have made, is in the journal's.
-	return errors.Join(syncDir(k.dir()), k.store.entries.sync())
+	return nil
 }
+
+// sync waits until the entries of written marks are on disk. Both directories are synced: a mark's entry is in the
+// directory of its kind, and the entry of that directory, which makeDir may have made, is in the journal's.
+func (k marks[M]) sync() error { return errors.Join(syncDir(k.dir()), k.store.entries.sync()) }
 
 // change rewrites those of the files that edit changes. Its caller has the lock. It reads each of them again, because a
 // plugin of an earlier version changes marks without the lock, and skips a file that has gone.
@@ -151,7 +170,10 @@ func (k marks[M]) change(files []file[M], edit func(*M) (changed bool)) error {
 			errs = append(errs, k.write(f.name, now))
 		}
 	}
-	return errors.Join(errs...)
+	if len(errs) == 0 { // nothing was written
+		return nil
+	}
+	return errors.Join(append(errs, k.sync())...)
 }
 
 // lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error. Its

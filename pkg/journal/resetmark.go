@@ -34,18 +34,22 @@ type ResetMark struct {
 // without an identity marks the function at its address.
 func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 	need := map[pci.Address]bool{}
+	if len(marks) == 0 {
+		return need
+	}
+	finder := device.NewFinder(snap)
 	for i := range marks {
 		m := &marks[i]
 		if m.Identity == (device.Identity{}) {
 			need[m.Address] = true
 			continue
 		}
-		found := snap.Find(m.Identity)
+		found := finder.Find(m.Identity)
 		if found.Function != nil {
 			need[found.Function.Address] = true
 		}
 		for _, f := range found.Perhaps {
-			if !m.isProven(snap.Identify(f)) {
+			if !m.isProven(finder.Identify(f)) {
 				need[f.Address] = true
 			}
 		}
@@ -88,9 +92,9 @@ func DecodeResetMark(path string, data []byte, a pci.Address) ResetMark {
 
 func unreadable(path string) string { return "its mark " + path + " can't be read" }
 
-// MarkNeedsReset writes a mark durably: when it returns nil, the mark survives a power failure. It replaces an existing
-// mark.
-func (s *Store) MarkNeedsReset(m ResetMark) error { return s.resetMarks().put(m) }
+// MarkNeedsReset writes marks durably: when it returns nil, they survive a power failure. They replace existing marks. If
+// it returns an error, some may be written.
+func (s *Store) MarkNeedsReset(all ...ResetMark) error { return s.resetMarks().put(all...) }
 
 // MarkClean removes the mark of a function durably, after a proven reset. If marks of other functions may be marks of
 // this one, MarkClean adds the function to their Proven. A missing mark is not an error.

@@ -86,18 +86,22 @@ type FailedStage struct {
 // it names none. A mark with a failed stage has precedence over a mark without one.
 func Unsanitized(marks []SanitizeMark, snap *device.Snapshot) map[pci.Address]*SanitizeMark {
 	need := map[pci.Address]*SanitizeMark{}
+	if len(marks) == 0 {
+		return need
+	}
+	finder := device.NewFinder(snap)
 	for i := range marks {
 		m := &marks[i]
 		if m.Identity == (device.Identity{}) {
 			need[m.Address] = join(need[m.Address], m)
 			continue
 		}
-		found := snap.Find(m.Identity)
+		found := finder.Find(m.Identity)
 		if found.Function != nil {
 			need[found.Function.Address] = join(need[found.Function.Address], m)
 		}
 		for _, f := range found.Perhaps {
-			if !isAmong(m.Proven, snap.Identify(f)) {
+			if !isAmong(m.Proven, finder.Identify(f)) {
 				perhaps := *m
 				perhaps.Claim = ClaimName{}
 				need[f.Address] = join(need[f.Address], &perhaps)

@@ -11,6 +11,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 )
 
 // Recovery says what Recover found and did.
@@ -77,17 +78,21 @@ func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record, e
 	if err != nil {
 		return err
 	}
+	var marks []journal.ResetMark
 	for _, rec := range records {
 		// The functions of a cleaned record were proven clean or marked before the record got that state. A quarantine
 		// keeps claims from its functions without a mark.
 		if rec.BootID == snap.Host.BootID || rec.State == journal.Cleaned || rec.State == journal.Quarantined {
 			continue
 		}
-		p.order.Effects.MakeRoom()
 		work := rec.Clone()
 		work.Proofs = nil // they are older than the last tenant
-		if err := p.order.Effects.Mark(work, "the node stopped before a reset"); err != nil {
-			return fmt.Errorf("mark the devices of claim %s as not clean: %w", rec.Plan.Claim, err)
+		marks = append(marks, effects.Unproven(work, "the node stopped before a reset")...)
+	}
+	if len(marks) > 0 {
+		p.order.Effects.MakeRoom()
+		if err := p.order.Effects.Journal.MarkNeedsReset(marks...); err != nil {
+			return fmt.Errorf("mark the devices of claims of an earlier boot as not clean: %w", err)
 		}
 	}
 	return p.markUnreadable(ctx, snap, errs)

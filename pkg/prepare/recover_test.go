@@ -12,6 +12,8 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
 
@@ -137,5 +139,32 @@ func TestEarlierBootsDevicesAreNotClean(t *testing.T) {
 				t.Errorf("resets before the tenant %v, proofs %v; want one", rec.Plan.ResetsBefore, rec.Proofs)
 			}
 		})
+	}
+}
+
+// countedMarks counts the calls that mark functions as not clean.
+type countedMarks struct {
+	effects.Journal
+	calls int
+}
+
+func (c *countedMarks) MarkNeedsReset(all ...journal.ResetMark) error {
+	c.calls++
+	return c.Journal.MarkNeedsReset(all...)
+}
+
+// TestEarlierBootsDevicesAreMarkedTogether: the node's pods wait for the marks.
+func TestEarlierBootsDevicesAreMarkedTogether(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		w.mustPrepare(w.request(fmt.Sprint("claim-", i), w.k.AddGPU(uint8(0x30+i))))
+	}
+	w.k.Reboot()
+	counted := &countedMarks{Journal: w.records}
+	if err := w.plugin(nil, func(c *prepare.Config) { c.Parts.Journal = counted }).MarkEarlier(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if marked := w.unclean(); counted.calls != 1 || len(marked) != 3 {
+		t.Errorf("%d calls marked %v, want one call and three GPUs", counted.calls, marked)
 	}
 }

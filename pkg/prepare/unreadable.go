@@ -98,14 +98,18 @@ func (o *Order) MarkForReset(snap *device.Snapshot, addrs []pci.Address, id, why
 			}
 		}
 	}
-	var failed []error
+	var all []journal.ResetMark
 	for _, a := range addrs {
 		f, ok := snap.Function(a)
 		if !ok || marked[a] {
 			continue
 		}
-		mark := journal.ResetMark{Address: a, Identity: snap.Identify(f), Claim: id, Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
-		failed = append(failed, o.Effects.Journal.MarkNeedsReset(mark))
+		all = append(all, journal.ResetMark{
+			Address: a, Identity: snap.Identify(f), Claim: id, Why: why, Since: time.Now().UTC().Format(time.RFC3339),
+		})
 	}
-	return errors.Join(failed...)
+	if len(all) == 0 {
+		return nil
+	}
+	return o.Effects.Journal.MarkNeedsReset(all...)
 }

@@ -440,8 +440,8 @@ func (c cutJournal) Delete(id string) error {
 	return c.p.effect(func() error { return c.kept(c.Journal.Delete(id)) })
 }
 
-func (c cutJournal) MarkNeedsReset(m journal.ResetMark) error {
-	return c.p.effect(func() error { return c.Journal.MarkNeedsReset(m) })
+func (c cutJournal) MarkNeedsReset(all ...journal.ResetMark) error {
+	return c.p.effect(func() error { return c.Journal.MarkNeedsReset(all...) })
 }
 
 func (c cutJournal) MarkDrained(d journal.Drain) error {

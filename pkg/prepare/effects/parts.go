@@ -51,7 +51,7 @@ type Journal interface {
 	Leftovers() ([]string, error)
 	// MarkNeedsReset and MarkClean set and remove the marks of functions that are not proven clean since their last
 	// tenant, independent of records. NeedsReset returns them.
-	MarkNeedsReset(m journal.ResetMark) error
+	MarkNeedsReset(all ...journal.ResetMark) error
 	MarkClean(a pci.Address, id device.Identity) error
 	// MarkFatalErrors writes how many fatal errors of a function are accounted for, and FatalErrors returns these
 	// counts. They are independent of records.

@@ -148,29 +148,42 @@ func findTenancy(rec *journal.Record) string {
 // So a function leaves its claim either proven clean or marked. A marked function is reset before the next tenant gets
 // it, unless the DeviceClass of that tenant's claim waives resets.
 func (set *Set) Mark(rec *journal.Record, why string) error {
+	if marks := Unproven(rec, why); len(marks) > 0 {
+		if err := set.Journal.MarkNeedsReset(marks...); err != nil {
+			return err
+		}
+	}
 	if rec.Kind == journal.Bound {
 		return nil // no VM gets a function by such a record
 	}
 	for _, a := range rec.Plan.Reachable() {
-		if IsProven(rec, a) {
-			if err := set.ProvenClean(rec, a); err != nil {
-				return err
-			}
+		if !IsProven(rec, a) {
 			continue
 		}
-		if err := set.markOne(rec, a, why); err != nil {
+		if err := set.ProvenClean(rec, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (set *Set) markOne(rec *journal.Record, a pci.Address, why string) error {
-	m := journal.ResetMark{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
-	if fn, ok := rec.Plan.Function(a); ok {
-		m.Identity = fn.Identity
+// Unproven returns the marks of the functions that the record's VM could reach and that no proof covers.
+func Unproven(rec *journal.Record, why string) []journal.ResetMark {
+	if rec.Kind == journal.Bound {
+		return nil // no VM gets a function by such a record
 	}
-	return set.Journal.MarkNeedsReset(m)
+	var marks []journal.ResetMark
+	for _, a := range rec.Plan.Reachable() {
+		if IsProven(rec, a) {
+			continue
+		}
+		m := journal.ResetMark{Address: a, Claim: rec.ID(), Why: why, Since: time.Now().UTC().Format(time.RFC3339)}
+		if fn, ok := rec.Plan.Function(a); ok {
+			m.Identity = fn.Identity
+		}
+		marks = append(marks, m)
+	}
+	return marks
 }
 
 // IsProven reports whether a proof of the record covers the function.
