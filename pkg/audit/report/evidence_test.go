@@ -365,6 +365,14 @@ func TestBundleHoldsTheNearest(t *testing.T) {
 	}
 }
 
+// TestBundleThatNobodyReadsIsNotWritten: a verifier refuses a bundle of more than 64 MiB.
+func TestBundleThatNobodyReadsIsNotWritten(t *testing.T) {
+	b := &report.Bundle{Question: strings.Repeat("x", 64<<20)}
+	if data, err := b.Encode(); err == nil || !strings.Contains(err.Error(), "at most 64 MiB: ask about less") {
+		t.Errorf("got %d bytes, %v; want an error that says what to do", len(data), err)
+	}
+}
+
 // TestBundleSaysWhatItDoesNotList: of a claim with two functions one was asked for.
 func TestBundleSaysWhatItDoesNotList(t *testing.T) {
 	root := node(t)

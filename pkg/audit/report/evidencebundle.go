@@ -128,7 +128,7 @@ func (b *Bundle) replay() (*facts.History, error) {
 	return h, nil
 }
 
-// maxBundle is the largest bundle that is read, in bytes.
+// maxBundle is the largest bundle that is written and read, in bytes.
 const maxBundle = 64 << 20
 
 // Verified is the result of [VerifyBundle].
@@ -251,13 +251,17 @@ func among[T any](made, claimed []T, part func(T) T) ([]T, error) {
 	return found, nil
 }
 
-// Encode returns the bundle as JSON.
+// Encode returns the bundle as JSON. The error says so if [VerifyBundle] would refuse the bundle for its size.
 func (b *Bundle) Encode() ([]byte, error) {
 	data, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode bundle: %w", err)
 	}
-	return append(data, '\n'), nil
+	if data = append(data, '\n'); len(data) > maxBundle {
+		return nil, fmt.Errorf("encode bundle: %s with %s have %d MiB, and verifiers read at most %d MiB: ask about less, such as one claim (--claim), the last tenancy of a function (--device) or a moment (--at)",
+			output.Count(len(b.Tenancies), "tenancy", "tenancies"), output.Count(len(b.Proofs), "event"), len(data)>>20, maxBundle>>20)
+	}
+	return data, nil
 }
 
 // Document returns the bundle's answer as [Evidence], for people.
