@@ -109,8 +109,8 @@ func (r *Recorder) Write(w io.Writer, m Manifest) error {
 	defer r.mu.Unlock()
 	// This comes before the manifest, whose lists contain the process IDs too.
 	r.censor()
-	compressed := gzip.NewWriter(w)
-	out := &writer{tar: tar.NewWriter(compressed)}
+	compressed := gzip.NewWriter(&limited{to: w, left: maxArchive})
+	out := &writer{tar: tar.NewWriter(&limited{to: compressed, left: maxStream}), made: map[string]bool{}}
 	out.time, _ = time.Parse(time.RFC3339, m.Time)
 	places := slices.Sorted(maps.Keys(r.entries))
 	r.look(places)
@@ -195,6 +195,8 @@ func orEmpty(names []string) []string {
 type writer struct {
 	tar  *tar.Writer
 	time time.Time
+	made map[string]bool // directories that are counted
+	contents
 }
 
 func (w *writer) manifest(m Manifest) error {
@@ -202,25 +204,30 @@ func (w *writer) manifest(m Manifest) error {
 	if err != nil {
 		return err
 	}
+	if len(data) > maxManifest {
+		return fmt.Errorf("its %s has %d bytes, and readers read at most %d: the node has too many files", ManifestName, len(data), maxManifest)
+	}
 	return w.file(ManifestName, data, nil)
 }
 
 // entry writes one file, or nothing if it did not exist.
 func (w *writer) entry(place string, e *entry) error {
+	if place == "." || !e.link && !e.isDir() && !e.read && !e.known() {
+		return nil
+	}
+	if err := w.measure(place, e); err != nil {
+		return fmt.Errorf("readers would refuse the archive: %w; make it smaller, by a smaller --ledger", err)
+	}
 	name := path.Join(treeName, place)
 	switch {
-	case place == ".":
-		return nil
 	case e.link:
 		return w.tar.WriteHeader(w.header(name, tar.TypeSymlink, e))
 	case e.isDir():
 		return w.tar.WriteHeader(w.header(name+"/", tar.TypeDir, e))
 	case e.read:
 		return w.file(name, e.data, e)
-	case e.known():
-		return w.file(name, nil, e)
 	}
-	return nil
+	return w.file(name, nil, e) // only its existence is known
 }
 
 func (w *writer) file(name string, data []byte, e *entry) error {

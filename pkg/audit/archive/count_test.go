@@ -24,7 +24,7 @@ func unpackerNear(t *testing.T, entries int, bytes int64) (*unpacker, string) {
 	}
 	u := &unpacker{
 		root: root, dir: root, dirName: ".", answers: a, known: map[string]bool{}, made: map[string]bool{".": true},
-		entries: maxEntries - entries, total: maxTotal - bytes, tar: tar.NewReader(strings.NewReader("")),
+		contents: contents{entries: maxEntries - entries, total: maxTotal - bytes}, tar: tar.NewReader(strings.NewReader("")),
 	}
 	t.Cleanup(func() { u.leave() })
 	return u, dir

@@ -111,9 +111,8 @@ type unpacker struct {
 	manifest *Manifest
 	answers  *answers
 	known    map[string]bool
-	total    int64
-	entries  int             // files, links and directories
 	made     map[string]bool // directories
+	contents
 	// dir is the directory of the last file, dirName below root: the files of a directory follow each other, and opening the path from
 	// the root for each would take most of the time.
 	dir     *os.Root
@@ -183,17 +182,6 @@ func (u *unpacker) readFiles() error {
 	}
 }
 
-// count counts an entry, named or implied, that takes some bytes of the disk, and refuses it beyond the limits.
-func (u *unpacker) count(name string, size int64) error {
-	if u.entries++; u.entries > maxEntries {
-		return fmt.Errorf("it has more than %d files and directories: %.128q is the next", maxEntries, name)
-	}
-	if u.total += size; u.total > maxTotal {
-		return fmt.Errorf("file %.128q is too large: %d bytes, %d with those before it and their directories", name, size, u.total)
-	}
-	return nil
-}
-
 // readFile unpacks one file. Devices and other special files become empty files.
 func (u *unpacker) readFile(h *tar.Header) error {
 	name, ok := strings.CutPrefix(strings.TrimSuffix(h.Name, "/"), treeName+"/")
@@ -249,10 +237,7 @@ func (u *unpacker) directory(name string) error {
 
 // content unpacks a regular file, which must be new.
 func (u *unpacker) content(name string, size int64) error {
-	if size > maxFile {
-		return fmt.Errorf("file %.128q is too large: %d bytes", name, size)
-	}
-	if err := u.count(name, size); err != nil {
+	if err := u.countFile(name, size); err != nil {
 		return err
 	}
 	dir, err := u.enter(path.Dir(name))
