@@ -127,7 +127,7 @@ func (e *Engine) note(before, after *Journal, text string) error {
 func (e *Engine) readBack(j *Journal, settings []SettingPlan) error {
 	former := j.Settings
 	for _, s := range settings {
-		now, err := e.setting(s.Path)
+		now, _, err := e.setting(s.Path)
 		if err != nil || now == s.Value {
 			continue // the inspection that follows reports it
 		}

@@ -247,6 +247,11 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	return content[:min(int64(len(content)), limit)], err
 }
 
+// ReadAttribute implements [state.AttributeReader]. Attributes are no files of bootstrap.
+func (t *pristine) ReadAttribute(name string, limit int64) (data []byte, locked bool, err error) {
+	return state.ReadAttribute(t.Tree, name, limit)
+}
+
 // changed returns an edited boot loader file without bootstrap's arguments, or nil for any other file.
 func (t *pristine) changed(name string) ([]byte, error) {
 	entry := t.journal.entry(name)

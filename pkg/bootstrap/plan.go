@@ -184,7 +184,11 @@ func (e *Engine) drifted(entry *Entry, found state.Found) *Drift {
 }
 
 func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
-	now, err := e.setting(s.Path)
+	now, locked, err := e.setting(s.Path)
+	if locked {
+		p.Problems = append(p.Problems, state.LockedProblem(s.Part, s.Path))
+		return
+	}
 	// A module that is not loaded has no parameters. Its options take effect when it is loaded.
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -208,10 +212,10 @@ func (e *Engine) planSetting(p *Plan, j *Journal, s state.Setting) {
 	p.Settings = append(p.Settings, plan)
 }
 
-// setting returns the value in a file of /proc or /sys.
-func (e *Engine) setting(name string) (string, error) {
-	data, err := e.Tree.ReadAtMost(name, 1<<16)
-	return strings.TrimSpace(string(data)), err
+// setting returns the value in a file of /proc or /sys. Locked says that it is out of reach, with an error.
+func (e *Engine) setting(name string) (value string, locked bool, err error) {
+	data, locked, err := state.ReadAttribute(e.Tree, name, 1<<16)
+	return strings.TrimSpace(string(data)), locked, err
 }
 
 // await returns the status of a missing setting that only a boot can set: files have to change first, the next boot

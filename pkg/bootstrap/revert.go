@@ -142,7 +142,7 @@ func (e *Engine) since(entry *Entry, found state.Found) string {
 func (e *Engine) resettable(j *Journal) []SettingPlan {
 	settings := []SettingPlan{}
 	for _, w := range j.Settings {
-		now, err := e.setting(w.Path)
+		now, _, err := e.setting(w.Path)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && now != w.After || e.Attributes == nil {
 			continue
 		}

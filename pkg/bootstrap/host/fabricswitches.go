@@ -66,7 +66,7 @@ func (n *node) switchManagers() (found, hidden []string) {
 		if vf, _ := n.tree.ReadDir(path.Join(devicesDir, name, "physfn")); len(vf) > 0 || n.id(name, "vendor") != pci.VendorMellanox {
 			continue
 		}
-		vpd, err := n.tree.ReadAtMost(path.Join(devicesDir, name, "vpd"), 1<<10)
+		vpd, _, err := n.read(path.Join(devicesDir, name, "vpd")) // if it is locked, there is an error
 		switch {
 		case err != nil:
 			hidden = append(hidden, name)

@@ -90,6 +90,30 @@ func (n *node) text(part, name string) (string, bool) {
 	return "", false
 }
 
+// attribute returns an attribute of a function without trailing space, and false if it does not exist or can't be read.
+// A function of the running node on which an operation hangs is a problem, and locked is set.
+func (n *node) attribute(part, name string) (text string, there, locked bool) {
+	data, locked, err := n.read(n.real(name))
+	if locked {
+		n.problem(state.LockedProblem(part, name))
+		return "", true, true
+	}
+	if err != nil {
+		text, there = n.text(part, name) // names the problem
+		return text, there, false
+	}
+	return strings.TrimRight(string(data), " \t\r\n"), true, false
+}
+
+// read reads an attribute of a function. In an image, any file may be in its place, and is read as such.
+func (n *node) read(name string) (data []byte, locked bool, err error) {
+	if n.platform.Live {
+		return state.ReadAttribute(n.tree, name, 1<<10)
+	}
+	data, err = n.tree.ReadAtMost(name, 1<<10)
+	return data, false, err
+}
+
 // real returns the target of a path, with links followed below the root.
 func (n *node) real(name string) string { return facts.FollowIn(n.tree, name) }
 

@@ -89,7 +89,7 @@ func (n *node) mkinitcpioHooks() {
 func (n *node) booster() {
 	var drivers []string
 	for _, a := range n.blueprint.VFIO.KeepOff {
-		uevent, _ := n.text(initramfsPart, function(a, "uevent"))
+		uevent, _, _ := n.attribute(initramfsPart, function(a, "uevent"))
 		if driver := line(uevent, "DRIVER="); driver != "" && !strings.Contains(driver, "vfio") {
 			drivers = append(drivers, "-"+driver)
 		}

@@ -68,7 +68,10 @@ func (n *node) keptOff() {
 		return
 	}
 	for _, a := range n.blueprint.VFIO.KeepOff {
-		uevent, there := n.text(udevPart, function(a, "uevent"))
+		uevent, there, locked := n.attribute(udevPart, function(a, "uevent"))
+		if locked {
+			continue
+		}
 		if !there {
 			n.problem(state.Problem{
 				Part: udevPart, Code: rule.Absent, Text: fmt.Sprintf("vfio.keepOff names %s, but the node has no such function", a),
@@ -76,7 +79,10 @@ func (n *node) keptOff() {
 			})
 			continue
 		}
-		override, _ := n.text(udevPart, function(a, "driver_override"))
+		override, _, locked := n.attribute(udevPart, function(a, "driver_override"))
+		if locked {
+			continue
+		}
 		// The kernel prints "(null)" if no override is set.
 		if override == "(null)" || override == "" || override == "vfio-pci" {
 			n.setting(state.Setting{

@@ -1,13 +1,16 @@
 package host_test
 
 import (
+	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/blueprint"
 	"github.com/kata-vfio/kata-vfio/pkg/bootstrap/host"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 // A function that is bound on demand is the node's own meanwhile, and its drivers must get it.
@@ -61,6 +64,45 @@ func TestEarlyBindingIsForFunctionsThatAreBound(t *testing.T) {
 		for _, p := range host.Wanted(files, b, &host.Platform{Live: !c.image, Systemd: true}).Problems {
 			if p.Part == "initramfs" {
 				t.Errorf("%s: without early binding %+v", c.config, p)
+			}
+		}
+	}
+}
+
+// lockedNode is a running node, one of whose functions an operation holds that hangs.
+type lockedNode struct {
+	tree
+	locked string
+}
+
+func (n lockedNode) ReadAttribute(name string, limit int64) (data []byte, locked bool, err error) {
+	if strings.HasSuffix(name, n.locked) {
+		return nil, true, errors.New("locked")
+	}
+	data, err = n.ReadAtMost(name, limit)
+	return data, false, err
+}
+
+// TestFunctionThatIsLockedIsAProblem: and no setting, which would wait for the lock, nor a function that is absent.
+func TestFunctionThatIsLockedIsAProblem(t *testing.T) {
+	const gpu = "sys/bus/pci/devices/0000:3b:00.0/"
+	b := blueprint.Default()
+	b.VFIO.KeepOff = []pci.Address{{Bus: 0x3b}}
+	for _, attribute := range []string{"uevent", "driver_override"} {
+		files := tree{gpu + "uevent": "", gpu + "driver_override": "(null)\n"}
+		w := host.Wanted(lockedNode{files, attribute}, b, &host.Platform{Live: true, Systemd: true, IOMMUs: []string{"dmar0"}})
+		var codes []rule.Code
+		for _, p := range w.Problems {
+			if p.Part == "udev" {
+				codes = append(codes, p.Code)
+			}
+		}
+		if !slices.Equal(codes, []rule.Code{rule.Locked}) {
+			t.Errorf("%s: problems %s, want %s", attribute, codes, rule.Locked)
+		}
+		for _, s := range w.Settings {
+			if strings.HasPrefix(s.Path, gpu) {
+				t.Errorf("%s: a setting %+v", attribute, s)
 			}
 		}
 	}

@@ -61,8 +61,11 @@ func (n *node) findAddress(asked v1alpha1.VFRule) (pci.Address, bool) {
 
 // lacks reports whether the running node does not have the function. It is false for an image, which shows no functions.
 func (n *node) lacks(a pci.Address) bool {
-	_, there := n.text(vfPart, function(a, "uevent"))
-	return n.platform.Live && !there
+	if !n.platform.Live {
+		return false
+	}
+	_, there, _ := n.attribute(vfPart, function(a, "uevent"))
+	return !there
 }
 
 // line returns the rest of the first line with a prefix.

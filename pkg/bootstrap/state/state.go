@@ -6,6 +6,7 @@ package state
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"strings"
 
@@ -129,6 +130,29 @@ type Fact struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	Source string `json:"source"`
+}
+
+// AttributeReader is what the tree of a running node also implements: [Tree.ReadAtMost] that does not wait for an
+// attribute of a PCI function for longer than some seconds. Locked says that it gave up, and comes with an error.
+type AttributeReader interface {
+	ReadAttribute(name string, limit int64) (data []byte, locked bool, err error)
+}
+
+// ReadAttribute reads a file, as an [AttributeReader] if the tree is one.
+func ReadAttribute(t Tree, name string, limit int64) (data []byte, locked bool, err error) {
+	if reader, ok := t.(AttributeReader); ok {
+		return reader.ReadAttribute(name, limit)
+	}
+	data, err = t.ReadAtMost(name, limit)
+	return data, false, err
+}
+
+// LockedProblem is the problem of a part that the attribute of a function can't be read, so that it can't be set either.
+func LockedProblem(part, name string) Problem {
+	return Problem{
+		Part: part, Code: rule.Locked, Path: name, Text: fmt.Sprintf("/%s can't be read: an operation on the function hangs in the kernel", name),
+		Fix: "wait a minute, and run bootstrap again; if it does not end, drain and reboot the node",
+	}
 }
 
 // Tree has the files that parts read. Paths are below the node's root, without a leading slash. Errors wrap fs.ErrNotExist
