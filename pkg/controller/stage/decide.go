@@ -53,7 +53,8 @@ type Reason string
 const (
 	// Decided: the plugin decided on the result.
 	Decided Reason = "decided"
-	// Undecided: no plugin decided in time.
+	// Undecided: the slice showed no decision in time. No plugin decided, or the plugin decided that the device needs another
+	// stage, because this one was interrupted: the slice does not show that.
 	Undecided Reason = "undecided"
 	// Overdue: the pod got no node, or did not end in time.
 	Overdue Reason = "overdue"
@@ -158,8 +159,10 @@ func (d *decider) over(s *Stage) Reason {
 	return ""
 }
 
-// ended returns why a stage whose pod ended is to be deleted. The pod stays until the plugin has decided, because the plugin
-// reads the result from it.
+// ended returns why a stage whose pod ended is to be deleted. The pod stays until the slice shows that the plugin has decided,
+// because the plugin reads the result from it. A pod that the node evicted, or ended in its shutdown, stays for DecideLimit: the
+// slice does not show that the plugin counted the interruption. A stage that began before that would hide it, and the plugin
+// would never quarantine a device whose stages are interrupted again and again.
 func (d *decider) ended(s *Stage) Reason {
 	if device := d.published(s.Device); device != nil && isDecided(device) {
 		return Decided

@@ -252,10 +252,13 @@ func TestTimeEndsStages(t *testing.T) {
 		after stage.Millis
 		why   string
 	}{
-		"no node":                {podOf(t, one, "memory"), stage.PendingLimit, "overdue"},
-		"no end":                 {podOf(t, one, "memory", started), 10*minute + stage.LostLimit, "overdue"},
-		"no start":               {podOf(t, one, "memory", scheduled), 10*minute + stage.LostLimit, "overdue"},
-		"no decision":            {podOf(t, one, "memory", ended), stage.DecideLimit, "undecided"},
+		"no node":     {podOf(t, one, "memory"), stage.PendingLimit, "overdue"},
+		"no end":      {podOf(t, one, "memory", started), 10*minute + stage.LostLimit, "overdue"},
+		"no start":    {podOf(t, one, "memory", scheduled), 10*minute + stage.LostLimit, "overdue"},
+		"no decision": {podOf(t, one, "memory", ended), stage.DecideLimit, "undecided"},
+		"evicted": {podOf(t, one, "memory", ended, func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+		}), stage.DecideLimit, "undecided"},
 		"no deadline of its own": {podOf(t, one, "memory", started, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }), 30*minute + stage.LostLimit, "overdue"},
 	} {
 		t.Run(name, func(t *testing.T) {

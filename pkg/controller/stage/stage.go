@@ -27,7 +27,8 @@ const (
 	// LostLimit is how much longer than its time limit a pod on a node may take before it is deleted, because the kubelet does
 	// not answer.
 	LostLimit Millis = 15 * 60 * 1000
-	// DecideLimit is how long the pod of an ended stage stays for the plugin, which reads the result from it.
+	// DecideLimit is how long the pod of an ended stage stays for the plugin, which reads the result from it. It is also the
+	// pause before the next stage of a device whose stage was interrupted.
 	DecideLimit Millis = 10 * 60 * 1000
 	// StuckLimit is how long a deleted pod counts as a running stage. A pod that stays longer is on a node that is down, and
 	// must not prevent stages on other nodes.

@@ -91,7 +91,7 @@ func (d *decider) published(id cluster.ID) *cluster.Device {
 }
 
 // isDecided reports whether the slice shows that the plugin has decided on the stage's result: the device is sanitized or in
-// quarantine.
+// quarantine. The slice does not show a decision that the device needs another stage: its taint stays as it is.
 func isDecided(d *cluster.Device) bool {
 	return !hasTaint(d, v1alpha1.TaintSanitizing) || hasTaint(d, publish.TaintQuarantined)
 }
