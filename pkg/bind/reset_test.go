@@ -133,7 +133,7 @@ func TestUncleanResets(t *testing.T) {
 }
 
 // TestResetThatIsInterruptedBeforeItBegins: the context ends while other processes are kept from the function, or before the fingerprint
-// can be read. That is no evidence against the device, and nothing is reset.
+// can be read. The device is not to blame for it, and nothing is reset.
 func TestResetThatIsInterruptedBeforeItBegins(t *testing.T) {
 	timeIsUp := errors.New("time is up")
 	for name, excluded := range map[string]func(context.Context, *sysfstest.Kernel) error{

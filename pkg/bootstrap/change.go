@@ -247,7 +247,7 @@ func (t *pristine) ReadAtMost(name string, limit int64) ([]byte, error) {
 	return content[:min(int64(len(content)), limit)], err
 }
 
-// ReadAttribute implements [state.AttributeReader]. Attributes are no files of bootstrap.
+// ReadAttribute implements [state.AttributeReader]. Bootstrap creates none of the attributes.
 func (t *pristine) ReadAttribute(name string, limit int64) (data []byte, locked bool, err error) {
 	return state.ReadAttribute(t.Tree, name, limit)
 }

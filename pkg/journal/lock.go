@@ -54,7 +54,7 @@ type Lock struct {
 	Kept bool
 }
 
-// holder says who has the lock if it can't be taken. A claim's own lock is transient, and only calls for that claim take
+// holder names the holder of the lock if it can't be taken. A claim's own lock is transient, and only calls for that claim take
 // it. All other locks are of functions.
 func (lock Lock) holder() string {
 	if lock.Transient {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWriterCountsAsReadersDo: an archive that a reader refuses is no evidence.
+// TestWriterCountsAsReadersDo: readers must not refuse an archive that was written.
 func TestWriterCountsAsReadersDo(t *testing.T) {
 	entries := map[string]*entry{
 		"a/b/file": {read: true, opened: true, data: []byte("text")}, "a/b/known": {opened: true}, "a/link": {link: true, target: "b"},

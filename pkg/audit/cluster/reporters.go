@@ -55,7 +55,7 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 	known := map[concern]bool{}
 	for i := range r.Report.Findings {
 		if r.Report.Findings[i].State == finding.Fail {
-			known[concernOf(&r.Report.Findings[i])] = true
+			known[newConcern(&r.Report.Findings[i])] = true
 		}
 	}
 	var contradicts []string
@@ -67,8 +67,8 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 			continue
 		}
 		for i := range o.Findings {
-			if f := &o.Findings[i]; f.State == finding.Fail && !known[concernOf(f)] {
-				known[concernOf(f)] = true
+			if f := &o.Findings[i]; f.State == finding.Fail && !known[newConcern(f)] {
+				known[newConcern(f)] = true
 				contradicts = append(contradicts, f.ID)
 				merged = withFailure(merged, f)
 			}
@@ -82,7 +82,7 @@ func agreed(r fleet.NodeReport) (fleet.NodeReport, []string) {
 // concern identifies findings of one node that are about the same: a rule, and a device or another object.
 type concern struct{ id, device, object string }
 
-func concernOf(f *finding.Finding) concern {
+func newConcern(f *finding.Finding) concern {
 	k := concern{id: f.ID, object: f.Object}
 	if f.Device != nil {
 		k.device = f.Device.String()
@@ -96,7 +96,7 @@ func withFailure(r finding.Report, f *finding.Finding) finding.Report {
 	// The copy of the report shares its maps with the original, which other checks read.
 	r.Summary.States, r.Summary.Failed = maps.Clone(r.Summary.States), maps.Clone(r.Summary.Failed)
 	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(o finding.Finding) bool {
-		replaced := concernOf(&o) == concernOf(f)
+		replaced := newConcern(&o) == newConcern(f)
 		if replaced {
 			r.Summary.States[o.State]--
 		}

@@ -21,7 +21,7 @@ var errNoAnswer = errors.New("the kernel does not answer: an operation on an int
 // requests. A Socket is not safe for concurrent use.
 type Socket struct {
 	handle *netlink.Handle
-	// abandoned is closed when the abandoned request has ended; nil without one. why is the cause.
+	// abandoned is closed when the abandoned request has ended; nil if there is none. why is the cause.
 	abandoned chan struct{}
 	why       error
 }

@@ -111,7 +111,7 @@ func (t *Twins) Free(ctx context.Context, req *claim.Request) error {
 		return fmt.Errorf("claim %s/%s: look for claims with %s: %w", req.Namespace, req.Name, nameGPUs(shared), err)
 	}
 	for _, d := range shared {
-		if taken := t.claimed(claims, d.driver, isTwinOf(d, published)); taken != nil {
+		if taken := t.claimed(claims, d.driver, twinMatcher(d, published)); taken != nil {
 			return inUse(req, d, fmt.Sprintf("device %s of pool %s is allocated to a claim", taken.Name, taken.Pool))
 		}
 	}
@@ -121,7 +121,7 @@ func (t *Twins) Free(ctx context.Context, req *claim.Request) error {
 	}
 	monitors := monitored(claims)
 	for _, d := range shared {
-		if taken := used(pods, d.driver, isTwinOf(d, published), monitors); taken != nil {
+		if taken := used(pods, d.driver, twinMatcher(d, published), monitors); taken != nil {
 			return inUse(req, d, fmt.Sprintf("a pod on this node has device %s of pool %s", taken.Name, taken.Pool))
 		}
 	}
@@ -176,8 +176,8 @@ func (t *Twins) publishedBy(ctx context.Context, shared []sharedDevice) (map[str
 	return all, nil
 }
 
-// isTwinOf returns a function that reports whether a device of the other driver is, or may be, the shared device.
-func isTwinOf(d sharedDevice, published map[string]publication) func(publish.Allocated) bool {
+// twinMatcher returns a function that reports whether a device of the other driver is, or may be, the shared device.
+func twinMatcher(d sharedDevice, published map[string]publication) func(publish.Allocated) bool {
 	return func(name publish.Allocated) bool {
 		// A device that is in no slice now may be this GPU, because its pool may be in the middle of an update.
 		addresses, known := published[d.driver][name]

@@ -116,7 +116,7 @@ type command struct {
 	name string
 	// conditional says that the command runs only if the command before it succeeded, or only if it failed.
 	conditional bool
-	// end is the index of the first token after the present one that is no assignment, and runs says that this token is
+	// end is the index of the first token after the present one that is not an assignment, and runs says that this token is
 	// a word, and so the command goes on.
 	end  int
 	runs bool
