@@ -34,8 +34,8 @@ func (s *session) drained(ctx context.Context, out io.Writer, client lister, tar
 		said = progress(out, said, "the plugin, which writes "+strings.Join(writing, ", "))
 		select {
 		case <-limit.Done():
-			return nil, fmt.Errorf("read the devices of %s: the plugin is still writing pool %s, so devices may be missing: %w; find out why (`kubectl kata-vfio status`), and drain again",
-				target, strings.Join(writing, ", "), context.Cause(limit))
+			return nil, fmt.Errorf("read the devices of %s: the plugin is still writing pool %s, so devices may be missing: %w; "+
+				"find out why (`kubectl kata-vfio status`), and drain again", target, strings.Join(writing, ", "), context.Cause(limit))
 		case <-time.After(d.pause):
 		}
 	}

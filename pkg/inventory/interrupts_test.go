@@ -22,7 +22,7 @@ func TestScanKeepsWhatJudgesInterrupts(t *testing.T) {
 		of          pci.Address
 		safe, known bool
 	}{
-		{"VMD with functions in the names", []string{"IR-PCI-MSIX-0000:3b:00.0", "VMD-PCI-MSIX-10000:01:00.0"}, []string{"IR-PCI-MSIX", "VMD-PCI-MSIX"}, gpu, true, true},
+		{"VMD with addresses", []string{"IR-PCI-MSIX-0000:3b:00.0", "VMD-PCI-MSIX-10000:01:00.0"}, []string{"IR-PCI-MSIX", "VMD-PCI-MSIX"}, gpu, true, true},
 		{"behind it", []string{"IR-PCI-MSIX-0000:3b:00.0", "VMD-PCI-MSIX-10000:01:00.0"}, []string{"IR-PCI-MSIX", "VMD-PCI-MSIX"}, behindVMD, false, true},
 		{"VMD of older kernels", []string{"IR-PCI-MSI", "VMD-MSI"}, []string{"IR-PCI-MSI", "VMD-MSI"}, gpu, true, true},
 		{"behind it", []string{"IR-PCI-MSI", "VMD-MSI"}, []string{"IR-PCI-MSI", "VMD-MSI"}, behindVMD, false, true},

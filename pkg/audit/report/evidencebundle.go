@@ -258,7 +258,8 @@ func (b *Bundle) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode bundle: %w", err)
 	}
 	if data = append(data, '\n'); len(data) > maxBundle {
-		return nil, fmt.Errorf("encode bundle: %s with %s have %d MiB, and verifiers read at most %d MiB: ask about less, such as one claim (--claim), the last tenancy of a function (--device) or a moment (--at)",
+		return nil, fmt.Errorf("encode bundle: %s with %s have %d MiB, and verifiers read at most %d MiB: ask about less, "+
+			"such as one claim (--claim), the last tenancy of a function (--device) or a moment (--at)",
 			output.Count(len(b.Tenancies), "tenancy", "tenancies"), output.Count(len(b.Proofs), "event"), len(data)>>20, maxBundle>>20)
 	}
 	return data, nil
