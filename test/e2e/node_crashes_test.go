@@ -73,7 +73,10 @@ func (s *site) crashPlugin(ctx context.Context) error {
 	return errors.Join(s.awaitOtherPlugin(ctx, before), s.node.AwaitPlugin(ctx))
 }
 
-const pluginProcesses = "pgrep kata-vfio-plugi || true" // as much of the name as the kernel keeps
+// pluginCommand matches the command line of the plugin that serves claims, not that of a probe, nor of the shell that looks for it.
+const pluginCommand = "'kata-vfio-plugin [r]un'"
+
+const pluginProcesses = "pgrep -f " + pluginCommand + " || true"
 
 // awaitOtherPlugin waits until the plugin is another process than before.
 func (s *site) awaitOtherPlugin(ctx context.Context, before string) error {

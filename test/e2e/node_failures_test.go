@@ -23,7 +23,7 @@ func (s *site) sandboxes(ctx context.Context) (string, error) {
 
 // killPlugin kills the plugin as the kernel does when memory is short.
 func (s *site) killPlugin(ctx context.Context) error {
-	_, err := s.output(ctx, "pkill -KILL kata-vfio-plugi") // as much of the name as the kernel keeps
+	_, err := s.output(ctx, "pkill -KILL -f "+pluginCommand)
 	return err
 }
 
@@ -282,7 +282,7 @@ func (s *site) withoutAPI(ctx context.Context, do func(context.Context) error) e
 	err = do(ctx)
 	if err == nil {
 		err = s.until(ctx, "the plugin runs without the API server", nodeLimit, func(ctx context.Context) error {
-			_, err := s.output(ctx, "pgrep kata-vfio-plugi")
+			_, err := s.output(ctx, "pgrep -f "+pluginCommand)
 			return err
 		})
 	}
