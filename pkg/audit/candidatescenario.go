@@ -69,8 +69,11 @@ func apart(s *device.Snapshot, o *bootstrap.Outlook) *device.Snapshot {
 		after.Groups = append(after.Groups, device.Group{Number: i, Type: domain(o, "DMA"), Members: []pci.Address{f.Address}})
 	}
 	for i, chip := range after.Host.IRQChips {
-		// The kernel's names of remapping chips begin with IR (drivers/iommu/intel/irq_remapping.c).
-		after.Host.IRQChips[i] = "IR-" + strings.TrimPrefix(chip, "IR-")
+		// The kernel's names of remapping chips begin with IR (drivers/iommu/intel/irq_remapping.c). The chips of others, such as Intel's
+		// VMD, do not remap.
+		if strings.HasPrefix(chip, "PCI-MSI") {
+			after.Host.IRQChips[i] = "IR-" + chip
+		}
 	}
 	slices.Sort(after.Host.IRQChips)
 	after.Host.IRQChips = slices.Compact(after.Host.IRQChips)
