@@ -34,7 +34,7 @@ type VLAN struct {
 	Protocol string `json:"protocol"`
 }
 
-// AsFound, as the value of a bound, keeps the PF's present bound. It occurs only in unfinished settings. It exists
+// AsFound is the value of a bound that keeps the PF's present bound. It occurs only in unfinished settings. It exists
 // because the kernel can only set both bounds at once.
 const AsFound = -1
 

@@ -45,6 +45,6 @@ func flockInTime(fd int, limit time.Duration) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("another process has held the lock for %s: end that process (`lsof` of the directory names it), and try again", limit)
 		}
-		time.Sleep(pause)
+		<-time.After(pause)
 	}
 }

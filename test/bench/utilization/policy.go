@@ -12,7 +12,7 @@ const (
 	Spread
 )
 
-// OnePool, as the number of VM nodes, means that all nodes take both kinds of jobs.
+// OnePool is the number of VM nodes if all nodes take both kinds of jobs.
 const OnePool = -1
 
 // Policy is how a cluster is operated.
