@@ -63,12 +63,11 @@ func MarkAddress(name string) (pci.Address, bool) {
 	return a, isMark && err == nil
 }
 
-// concerns reports whether the mark in a file marks the function. The identities decide; if one of them is unknown, the
-// address does.
-func (k markKind[M]) concerns(f *file[M], a pci.Address, id device.Identity) bool {
-	marked := f.mark.markedAs()
+// concerns reports whether a mark marks the function. The identities decide; if one of them is unknown, the address does.
+func concerns[M mark[M]](m M, a pci.Address, id device.Identity) bool {
+	marked := m.markedAs()
 	if marked == (device.Identity{}) || id == (device.Identity{}) {
-		return f.mark.markedAt() == a
+		return m.markedAt() == a
 	}
 	return marked.Match(id) == device.Agrees
 }
@@ -106,7 +105,7 @@ func (k marks[M]) place(files *[]file[M], m M) *file[M] {
 	a := m.markedAt()
 	for i := range slices.Backward(*files) {
 		f := &(*files)[i]
-		if at, _ := MarkAddress(f.name); at == a && k.kind.concerns(f, a, m.markedAs()) {
+		if at, _ := MarkAddress(f.name); at == a && concerns(f.mark, a, m.markedAs()) {
 			return f
 		}
 	}
@@ -179,7 +178,7 @@ func (k marks[M]) change(files []file[M], edit func(*M) (changed bool)) error {
 // lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error. Its
 // caller has the lock.
 func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err error) {
-	return k.liftIf(a, func(f *file[M]) bool { return k.kind.concerns(f, a, id) })
+	return k.liftIf(a, func(f *file[M]) bool { return concerns(f.mark, a, id) })
 }
 
 // liftElsewhere removes the marks of a function at addresses other than a. If the identity is unknown, it removes none.

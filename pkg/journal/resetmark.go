@@ -60,7 +60,7 @@ func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 // Concerns reports whether the mark marks a function of a snapshot, or may mark it and the function is not proven clean
 // since. a and id are the function's address and identity. If an identity is unknown, the addresses decide.
 func (m *ResetMark) Concerns(a pci.Address, id device.Identity, snap *device.Snapshot) bool {
-	if resetMarkKind().concerns(&file[ResetMark]{mark: *m}, a, id) {
+	if concerns(*m, a, id) {
 		return true
 	}
 	f := snap.Find(id).Function

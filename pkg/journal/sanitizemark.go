@@ -292,7 +292,7 @@ func (s *Store) SpoilSanitized(a pci.Address, id device.Identity) error {
 			return err
 		}
 		return proofs.change(files, func(p *SanitizeProof) bool {
-			if p.Spoiled || !proofs.kind.concerns(&file[SanitizeProof]{mark: *p}, a, id) {
+			if p.Spoiled || !concerns(*p, a, id) {
 				return false
 			}
 			p.Spoiled = true
