@@ -426,33 +426,6 @@ func TestCheckpointsAreFoundWhereTheyAreKept(t *testing.T) {
 	}
 }
 
-// TestManyAnchorsAreFoundInTime: a tenant's annotations can have so many that reading them must not cost more for each with their number.
-func TestManyAnchorsAreFoundInTime(t *testing.T) {
-	annotations := func(anchors int) []byte {
-		var text strings.Builder
-		for i := range anchors {
-			fmt.Fprintf(&text, "%[1]sn1 %[2]d %[3]s= — %[1]sn1 AAAA ", ledger.OriginPrefix, i, strings.Repeat("A", 43))
-		}
-		return fmt.Appendf(nil, `{"kind":"Pod","metadata":{"annotations":{"a":%q}}}`, text.String())
-	}
-	fastest := func(anchors int) time.Duration {
-		data, best := annotations(anchors), time.Hour
-		for range 3 {
-			began := time.Now()
-			if found := ledger.FindAnchors(data, "pods.json"); len(found) != anchors {
-				t.Fatalf("found %d anchors, want %d", len(found), anchors)
-			}
-			best = min(best, time.Since(began))
-		}
-		return best
-	}
-	const few, times, much = 500, 10, 30
-	small, large := fastest(few), fastest(few*times)
-	if large > much*small {
-		t.Errorf("%d anchors take %v, and %d times as many %v; want less than %d times as long", few, small, times, large, much)
-	}
-}
-
 func TestProofsConvinceWhoHasNoLedger(t *testing.T) {
 	h := newHistory(t)
 	fsys, key := with(h.files, "", ""), strings.TrimSpace(h.files[ledger.PublicKeyFile])
