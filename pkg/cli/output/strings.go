@@ -19,6 +19,7 @@ type String struct {
 // order of keys. It calls key for each key. Invalid data is kept from its first invalid byte on.
 func RewriteStrings(data []byte, with func(*String) string, key func(string)) []byte {
 	r := rewriting{data: data, in: json.NewDecoder(bytes.NewReader(data)), levels: []level{{list: true}}, with: with, key: key}
+	r.in.UseNumber() // a number that is too large for a float64 is valid JSON
 	for r.next() {
 	}
 	r.out.Write(data[r.kept:])

@@ -30,10 +30,20 @@ func TestEncodeRewritesStringsOnly(t *testing.T) {
 	}
 }
 
+// TestStringsBehindALargeNumberAreRewritten: JSON has no largest number, and float64 has one.
+func TestStringsBehindALargeNumberAreRewritten(t *testing.T) {
+	const doc = `{"n": 1e999, "m": [-1e999, "x"], "token": "x"}`
+	got := string(output.RewriteStrings([]byte(doc), func(*output.String) string { return "-" }, func(string) {}))
+	if want := strings.ReplaceAll(doc, `"x"`, `"-"`); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // FuzzRewriteStrings: strings that are not rewritten are unchanged, and JSON stays JSON.
 func FuzzRewriteStrings(f *testing.F) {
 	f.Add([]byte(`{"a":["b",{"c":"d"}],"e":null}`))
 	f.Add([]byte(`"\ud800"`))
+	f.Add([]byte(`{"n":1e999,"s":"t"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		none := func(string) {}
 		if got := output.RewriteStrings(data, func(s *output.String) string { return s.Text }, none); string(got) != string(data) {
