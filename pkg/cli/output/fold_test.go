@@ -28,3 +28,29 @@ func TestFoldSaysOnceWhatManyDevicesHave(t *testing.T) {
 		t.Errorf("of nothing: %q", got)
 	}
 }
+
+// TestFoldLosesNoText: each of these is about the device of another, and says something else of it.
+func TestFoldLosesNoText(t *testing.T) {
+	const pair, other, third = "gpu-0000-3b-00-0-vf-0000-3c-10-1", "gpu-0000-5b-00-0-vf-0000-5c-10-1", "gpu-0000-6b-00-0-vf-0000-6c-10-1"
+	for name, c := range map[string]struct{ texts, want []string }{
+		"both functions of a pair": {
+			[]string{pair + ": 0000:3b:00.0 fails", pair + ": 0000:3c:10.1 fails"},
+			[]string{pair + ": 0000:3b:00.0 fails", pair + ": 0000:3c:10.1 fails"},
+		},
+		"another function of another pair": {
+			[]string{pair + ": 0000:3b:00.0 fails", other + ": 0000:5c:10.1 fails", third + ": 0000:6c:10.1 fails"},
+			[]string{pair + ": 0000:3b:00.0 fails", other + ": 0000:5c:10.1 fails (2 devices: also gpu-0000-6b-00-0)"},
+		},
+		"two neighbors of a device, and of another": {
+			[]string{
+				"0000:3b:00.0 sees 0000:3c:00.0", "0000:3b:00.0 sees 0000:3d:00.0", "0000:3b:00.0 sees 0000:3d:00.0",
+				"0000:5b:00.0 sees 0000:5c:00.0", "0000:5b:00.0 sees 0000:5d:00.0",
+			},
+			[]string{"0000:3b:00.0 sees 0000:3c:00.0 (2 devices: also 0000:5b:00.0)", "0000:3b:00.0 sees 0000:3d:00.0 (2 devices: also 0000:5b:00.0)"},
+		},
+	} {
+		if diff := cmp.Diff(c.want, output.Fold(c.texts)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
