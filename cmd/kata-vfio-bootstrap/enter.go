@@ -37,14 +37,22 @@ func (o *options) enter(cmd *cobra.Command, args []string) error {
 			return command.Usagef("read the blueprint: %w", err)
 		}
 	}
-	err := inNode(cmd.Context(), entered(args))
-	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+	return asEnded(inNode(cmd.Context(), entered(args)))
+}
+
+// asEnded returns the result of a program that ended in the node with an error, or with nil. It is never nil, because that program did
+// everything.
+func asEnded(err error) error {
+	ended, started := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil:
+		return &codeError{}
+	case !started:
+		return fmt.Errorf("enter the node: %w", err)
+	case ended.Exited():
 		return &codeError{code: ended.ExitCode()} // it printed the reason
 	}
-	if err != nil {
-		return fmt.Errorf("enter the node: %w", err)
-	}
-	return &codeError{} // the program in the node did everything
+	return fmt.Errorf("the program in the node was ended: %w; run it again: it completes what was interrupted", ended)
 }
 
 // becomeInput makes a file the standard input. "-" is the standard input already.

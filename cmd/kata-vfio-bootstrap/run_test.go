@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -217,6 +219,32 @@ func TestRunEntersNodeOnce(t *testing.T) {
 		if diff := cmp.Diff(strings.Fields(want), entered(strings.Fields(args))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", args, diff)
 		}
+	}
+}
+
+// TestEndOfProgramInNodeIsTold: a program that was killed printed nothing, and has no exit code.
+func TestEndOfProgramInNodeIsTold(t *testing.T) {
+	for _, end := range []struct {
+		script, want string
+		code         int
+	}{
+		{"exit 0", "", 0},
+		{"exit 3", "", exitChanges},
+		{"exit 255", "", 255},
+		{"kill -KILL $$", "the program in the node was ended: signal: killed; run it again", 1},
+	} {
+		var stderr strings.Builder
+		err := asEnded(exec.CommandContext(t.Context(), "sh", "-c", end.script).Run())
+		if err == nil {
+			t.Errorf("%s: this process would do the work again", end.script)
+			continue
+		}
+		if code := fail(&stderr, err); code != end.code || !strings.Contains(stderr.String(), end.want) || end.want == "" && stderr.Len() > 0 {
+			t.Errorf("%s: code %d, want %d; printed %q, want %q", end.script, code, end.code, stderr.String(), end.want)
+		}
+	}
+	if err := asEnded(errors.New("no hostPID")); err.Error() != "enter the node: no hostPID" || exitCode(err) != 1 {
+		t.Errorf("a program that did not start: code %d, %v", exitCode(err), err)
 	}
 }
 
