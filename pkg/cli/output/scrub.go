@@ -107,7 +107,7 @@ func isPlain(word []byte) bool {
 
 func scrubLine(text []byte) []byte {
 	text = bearer.ReplaceAll(text, []byte("${1} -"))
-	text = secretValue.ReplaceAllFunc(text, scrubValue)
+	text = scrubValues(text)
 	text = secretFlag.ReplaceAll(text, []byte("${1}-"))
 	text = inURL.ReplaceAll(text, []byte("://-@"))
 	return formOfToken.ReplaceAll(text, []byte("-"))
@@ -118,9 +118,6 @@ var (
 	kubeconfig = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?Config"?\s*,?\s*$`)
 	users      = regexp.MustCompile(`(?m)^\s*"?(users|contexts|clusters)"?:`)
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
-	// secretValue is a key that ends in a word for a credential, and its value, quoted or not.
-	secretValue = regexp.MustCompile(`(?i)([\w.-]*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|(?:access|secret)[_-]?key|private[_-]?key|key-data|certificate-data)\\?["']?[ \t]*[=:][ \t]*)` +
-		`(\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|(?:[^\s"',;}\]\x00\\]|\\[^nrt"])+)`)
 	// severalLines is a line with such a key whose value begins there and ends on another.
 	severalLines = regexp.MustCompile(`(?i)^(.*(?:password|passwd|passphrase|secret|token|auth|authorization|api[_-]?key|(?:access|secret)[_-]?key|private[_-]?key|key-data|certificate-data)["']?[ \t]*[:=][ \t]*)([|>][-+0-9]*[ \t]*(?:#.*)?|"""(?:[^"\r\n]|"[^"\r\n])*|'''(?:[^'\r\n]|'[^'\r\n])*)(\r?\n)?$`)
 	secretFlag   = regexp.MustCompile(`(?i)(--?[\w-]*(?:password|passwd|secret|token|(?:access|secret)-key)[ \x00])[^\s\x00-][^\s\x00]*`)
@@ -129,28 +126,6 @@ var (
 	// formOfToken are JSON Web Tokens, bootstrap tokens of kubeadm, and keys of clouds.
 	formOfToken = regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\b[a-z0-9]{6}\.[a-z0-9]{16}\b|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_\w{30,}`)
 )
-
-// scrubValue removes the value from a match of secretValue, unless it is a structure, or only says whether there is one.
-func scrubValue(match []byte) []byte {
-	parts := secretValue.FindSubmatch(match)
-	if parts == nil {
-		return []byte("-")
-	}
-	if isAnonymous(strings.Trim(string(parts[2]), `\"'`)) {
-		return match
-	}
-	return append(bytes.Clone(parts[1]), `"-"`...)
-}
-
-// isAnonymous reports whether a value is not a credential: the begin of a structure, or a word that says whether there
-// is one.
-func isAnonymous(value string) bool {
-	switch strings.ToLower(value) {
-	case "", "true", "false", "null", "-":
-		return true
-	}
-	return value[0] == '{' || value[0] == '['
-}
 
 var (
 	// secretKey is a key whose value is a credential, and secretName a flag before one.
@@ -180,10 +155,13 @@ func ScrubJSON(data []byte) []byte {
 
 func scrubDocument(data []byte) []byte {
 	return RewriteStrings(data, func(s *String) string {
+		text, isDocument := s.Text, isObject(s.Text)
 		switch {
-		case secretKey.MatchString(s.Key) && !isAnonymous(s.Text), secretName.MatchString(s.Before) && !strings.HasPrefix(s.Text, "-"):
+		case secretKey.MatchString(s.Key) && !isAnonymous(text) && !isDocument, secretName.MatchString(s.Before) && !strings.HasPrefix(text, "-"):
 			return "-"
+		case isDocument:
+			text = string(ScrubJSON([]byte(text)))
 		}
-		return string(Scrub([]byte(s.Text)))
+		return string(Scrub([]byte(text)))
 	}, func(string) {})
 }

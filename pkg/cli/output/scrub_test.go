@@ -40,6 +40,37 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 		"K3s' flag of S3":       "k3s server --etcd-s3-secret-key " + planted + " --v 2",
 		"K3s' datastore":        "datastore-endpoint: mysql://root:" + planted + "@tcp(db)/k3s\n",
 		"key data":              "    client-key-data: " + planted + "\n",
+		// A bracket or another separator does not make a credential a structure, nor end it.
+		"TOML, a bracket":           "password = \"[x9!" + planted + "\"\n",
+		"TOML, a list's form":       "password = \"[1]" + planted + "\"\n",
+		"TOML, an escaped quote":    "password = \"a\\\"" + planted + "\"\n",
+		"TOML, three quotes":        "password = \"\"\"" + planted + "\"\"\"\n",
+		"TOML, three single quotes": "password = '''" + planted + "'''\n",
+		"TOML, no end of quotes":    "password = \"" + planted + "\n",
+		"TOML, JSON":                "auth = \"{\\\"password\\\":\\\"[" + planted + "\\\"}\"\n",
+		"TOML, JSON, single quotes": "auth = '{\"args\":[\"--password\",\"" + planted + "\"]}'\n",
+		"TOML, a list of JSON":      "token = '[\"" + planted + "\"]'\n",
+		"YAML, a brace":             "token: \"{" + planted + "\"\n",
+		"YAML, quotes in quotes":    "token: 'a''" + planted + "'\n",
+		"YAML, braces":              "auth: {password: " + planted + "}\n",
+		"YAML, compact braces":      "auth={password=" + planted + "}\n",
+		"YAML, a comma":             "  password: aB3," + planted + "\n",
+		"YAML, a semicolon":         "- token: aB3;" + planted + "  # of ours\n",
+		"YAML, a brace within":      "\"token\": aB3}" + planted + "\n",
+		"YAML, a bracket within":    "#password: aB3]" + planted + "\r\n",
+		"YAML, a quote within":      "password: aB3\"" + planted + "\n",
+		"YAML, a quote at its end":  "password: aB3'" + planted + "'\n",
+		"YAML, a space":             "password: aB3 " + planted,
+		"INI, a bracket":            "password=[x9!" + planted + "]\n",
+		"INI, a closing bracket":    "password=]x9," + planted + "\n",
+		"INI, another key in it":    "password=aB3,token=x," + planted + "\n",
+		"an environment, NUL":       "A=b\x00MY_TOKEN=aB3," + planted + "\x00C=d\x00",
+		"a shell's environment":     "export MY_TOKEN=aB3;" + planted + "\n",
+		"a unit's environment":      "Environment=\"MY_TOKEN=aB3;" + planted + "\"\n",
+		"a flag, =, a comma":        "kubelet --v=2 --token=aB3,{" + planted + " --x=y\n",
+		"a flag, in a string":       `msg="run --token=aB3;` + planted + `" user=bob`,
+		"a cut-off string of JSON":  `{"a":1,"password":"x ` + planted,
+		"an escape in JSON in JSON": `{"annotation":"{\"password\":\"a\\\"` + planted + `\"}"`,
 	} {
 		if got := string(output.Scrub([]byte(text))); strings.Contains(got, planted) {
 			t.Errorf("%s: %q", name, got)
@@ -50,11 +81,31 @@ func TestCredentialsAreTakenOut(t *testing.T) {
 	}
 }
 
+// TestCredentialsInJSONAreTakenOut: by the key of the string, and in a string that is a document itself.
+func TestCredentialsInJSONAreTakenOut(t *testing.T) {
+	for name, doc := range map[string]string{
+		"a brace":            `{"password":"{` + planted + `"}`,
+		"a bracket":          `{"password":"[` + planted + `"}`,
+		"a list in a string": `{"password":"[\"` + planted + `\"]"}`,
+		"an object":          `{"auth":"{\"password\":\"[` + planted + `\"}"}`,
+		"flags in an object": `{"last-applied":"{\"args\":[\"--password\",\"` + planted + `\"]}"}`,
+		"YAML":               `{"config":"password: aB3,` + planted + `\nuser: bob\n"}`,
+	} {
+		if got := string(output.ScrubJSON([]byte(doc))); strings.Contains(got, planted) || !json.Valid([]byte(got)) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func TestScrubKeepsOtherWords(t *testing.T) {
 	for _, text := range []string{
 		"authorization-mode: Webhook\n", "authentication-token-webhook=true", "secretName: tls\n", `"automountServiceAccountToken": false`,
 		"enable_iommu = true\nhot_plug_vfio = \"root-port\"\n", "token:\n  mode: x\n", "0000:3b:00.0 bound to vfio-pci", "kind: KubeletConfiguration\n",
 		"{authorization: {mode: Webhook}, authentication: {anonymous: {enabled: false}}}", "nvidia.com/gpu: 1", "password: \"\"",
+		"token: true # read from a file\n", `"secret": false}`, `"authorization": null,` + "\n",
+		"--anonymous-auth=false,", "auth = {}\n", "auth = { mode = \"x\" }\n", "auth: [\n", "secret:\r\n",
+		`{\"auth\": {\n  \"mode\": \"x\"}}`, "auth = '{\"mode\":\"x\"}'\n", `auth = "{\"mode\":\"x\"}"` + "\n", `msg="no token:" pod=a`,
+		"password = \"\"\"\"\"\"\n",
 	} {
 		if got := string(output.Scrub([]byte(text))); got != text {
 			t.Errorf("%q became %q", text, got)
@@ -75,6 +126,25 @@ func TestScrubbedDocumentIsOneStill(t *testing.T) {
 	lines := `{"token":"` + planted + `"}` + "\nno JSON: token: " + planted + "\n" + `{"a":1}` + "\n"
 	if got, want := string(output.ScrubJSON([]byte(lines))), `{"token":"-"}`+"\nno JSON: token: \"-\"\n"+`{"a":1}`+"\n"; got != want {
 		t.Errorf("lines: %q, want %q", got, want)
+	}
+}
+
+// TestWhatIsBehindACredentialStays where its form says where it ends.
+func TestWhatIsBehindACredentialStays(t *testing.T) {
+	for text, want := range map[string]string{
+		"  password: a,b c  # of ours\n":        "  password: \"-\"  # of ours\n",
+		"password: a,b\r\nuser: bob\r\n":        "password: \"-\"\r\nuser: bob\r\n",
+		"A=b\x00MY_TOKEN=a,b\x00C=d\x00":        "A=b\x00MY_TOKEN=\"-\"\x00C=d\x00",
+		"level=info token=a user=bob":           "level=info token=\"-\" user=bob",
+		"{user: bob, token: a, mode: x}":        "{user: bob, token: \"-\", mode: x}",
+		"--token=a,b --v=2":                     "--token=\"-\" --v=2",
+		`"token": "a", "mode": "x"`:             `"token": "-", "mode": "x"`,
+		"auth: {user: bob, password: a}\n":      "auth: {user: bob, password: \"-\"}\n",
+		`auth = '{"mode":"x","password":"[a"}'`: `auth = '{"mode":"x","password":"-"}'`,
+	} {
+		if got := string(output.Scrub([]byte(text))); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
 	}
 }
 
