@@ -114,13 +114,15 @@ func (s *State) tainted(d *cluster.Device) *cluster.Device {
 	return &own
 }
 
-// rulesOn returns the rules that taint a device.
+// rulesOn returns the rules whose taints keep claims from a device.
 func (s *State) rulesOn(d *cluster.Device) []*resourceapi.DeviceTaintRule {
 	var rules []*resourceapi.DeviceTaintRule
 	for i := range s.TaintRules {
 		r := &s.TaintRules[i]
 		// A rule without a selector selects no device, one with an empty selector selects all (resource.k8s.io, DeviceTaintRuleSpec).
-		if of := r.Spec.DeviceSelector; of != nil && matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name) {
+		of := r.Spec.DeviceSelector
+		selected := of != nil && matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name)
+		if selected && keepsAway(&r.Spec.Taint) {
 			rules = append(rules, r)
 		}
 	}
@@ -195,8 +197,7 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 // addTaints adds the taints that keep claims away, and reports whether one is a quarantine.
 func (d *Device) addTaints() (quarantined bool) {
 	for _, t := range d.published.Taints {
-		// Taints with another effect keep no claim away (DeviceTaintEffect in resource/v1).
-		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
+		if !keepsAway(&t) {
 			continue
 		}
 		quarantined = quarantined || t.Key == publish.TaintQuarantined
@@ -217,6 +218,12 @@ func (d *Device) addTaints() (quarantined bool) {
 		}
 	}
 	return quarantined
+}
+
+// keepsAway reports whether a taint keeps claims away. A taint with another effect only informs, or shows what it would do
+// (DeviceTaintEffect in resource/v1).
+func keepsAway(t *resourceapi.DeviceTaint) bool {
+	return t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute
 }
 
 // isFaulty reports whether a taint keeps claims away that is neither the sanitizing stage's nor an exclusive domain's. A device

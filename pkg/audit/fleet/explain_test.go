@@ -182,6 +182,31 @@ func TestWhyADeviceIsKeptAway(t *testing.T) {
 	}
 }
 
+// TestTaintWithoutEffectIsNoReason: neither a taint of the slice nor one of a rule with the effect None, Kubernetes' preview, keeps claims
+// away, and a drain that is previewed takes no device out of use.
+func TestTaintWithoutEffectIsNoReason(t *testing.T) {
+	informs := taint(driver+"/link-lost", "")
+	informs.Effect = resourceapi.DeviceTaintEffectNone
+	s := listed{Slices: []resourceapi.ResourceSlice{slice("n1", tainted(resourceapi.Device{Name: gpu}, informs))}, Claims: claims(asks("gpu.kata-vfio.dev"))}
+	drain := resourceapi.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: "preview", Annotations: map[string]string{fleet.AnnotationDrainOf: "n1"}},
+		Spec:       resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{}, Taint: taint(driver+"/drain", "")},
+	}
+	for effect, want := range map[resourceapi.DeviceTaintEffect]int{resourceapi.DeviceTaintEffectNone: 0, resourceapi.DeviceTaintEffectNoExecute: 1} {
+		drain.Spec.Taint.Effect = effect
+		state := s.state()
+		state.TaintRules = []resourceapi.DeviceTaintRule{drain}
+		x, err := state.ExplainDevice("n1", gpu, texts(t))
+		if err != nil || len(x.Moments) != want || len(x.Todo) != want {
+			t.Errorf("of the device, with a drain of effect %s: %v, %+v, want %d moments", effect, err, x, want)
+		}
+		x, err = state.ExplainClaim("t1", "c", texts(t))
+		if err != nil || strings.Contains(x.Moments[len(x.Moments)-1].Text, "taken out of use by an operator") != (want > 0) {
+			t.Errorf("of the claim, with a drain of effect %s: %v, %+v", effect, err, x)
+		}
+	}
+}
+
 // TestExplainSaysThatADomainIsTaken: the condition for which the scheduler takes an allocation back is a trouble if it is true, and says what to do.
 func TestExplainSaysThatADomainIsTaken(t *testing.T) {
 	c := holds("n1", gpu)

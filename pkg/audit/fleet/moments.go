@@ -108,7 +108,8 @@ func (e *explaining) onOffer() string {
 func (s *State) drained() []string {
 	var targets []string
 	for i := range s.TaintRules {
-		if target := s.TaintRules[i].Annotations[AnnotationDrainOf]; target != "" && !slices.Contains(targets, target) {
+		r := &s.TaintRules[i]
+		if target := r.Annotations[AnnotationDrainOf]; target != "" && keepsAway(&r.Spec.Taint) && !slices.Contains(targets, target) {
 			targets = append(targets, target)
 		}
 	}
@@ -201,6 +202,9 @@ func EventTime(ev *corev1.Event) time.Time {
 func (e *explaining) device(d *Device) {
 	of := "device " + d.Node + "/" + d.Name
 	for _, t := range d.published.Taints {
+		if !keepsAway(&t) {
+			continue
+		}
 		m := Moment{Of: of, What: "taint " + taintWord(t), Who: []rule.Role{rule.Platform}, Trouble: t.Key != v1alpha1.TaintSanitizing && t.Key != v1alpha1.TaintTenant}
 		if t.TimeAdded != nil {
 			m.At = t.TimeAdded.UTC()
