@@ -20,7 +20,8 @@ func devicesCommand(s *session) *cobra.Command {
 		Long: "devices lists the devices that nodes publish, by node and address. STATE is free, claimed by a claim, tainted (no new\n" +
 			"claim gets it; the running pod keeps it), quarantined (not proven clean after a tenant), sanitizing (it waits for\n" +
 			"its sanitizing stage), kept for a tenant (it is in an exclusive domain where that tenant has a device; the ID is that of\n" +
-			"the ConfigMap kata-vfio-tenants), or withheld: it shares hardware with a claimed device, as a PF does with its VFs.\n" +
+			"the ConfigMap kata-vfio-tenants), or withheld: it shares hardware with a claimed device, as a PF does with its VFs,\n" +
+			"or the other driver of a shared GPU has it.\n" +
 			"STATE is unknown if you may not list claims.\n" +
 			"AUDIT lists the checks that fail, the worst first: `kubectl kata-vfio audit` describes them.\n" +
 			"\n" +

@@ -86,11 +86,14 @@ func (e *explaining) aboutTaint(t resourceapi.DeviceTaint) (text, fix string) {
 
 // aboutTaintRule returns the moment for a DeviceTaintRule that taints a device. The scheduler applies this taint, although the
 // device's ResourceSlice does not have it.
-func aboutTaintRule(of string, r *resourceapi.DeviceTaintRule) Moment {
+func (e *explaining) aboutTaintRule(of string, d *Device, r *resourceapi.DeviceTaintRule) Moment {
 	m := Moment{
 		Of: of, What: "taint " + taintWord(r.Spec.Taint), At: r.CreationTimestamp.UTC(), Trouble: true, Who: []rule.Role{rule.Platform},
 		Text: "DeviceTaintRule " + r.Name + " keeps claims away",
 		Fix:  "delete the rule when its reason is gone: `kubectl describe devicetaintrule " + r.Name + "` shows it",
+	}
+	if r.Spec.Taint.Key == v1alpha1.TaintTwin {
+		return e.aboutTwinRule(m, d, r)
 	}
 	if target := r.Annotations[AnnotationDrainOf]; target != "" {
 		m.Text = "an operator is taking " + target + " out of use, by DeviceTaintRule " + r.Name

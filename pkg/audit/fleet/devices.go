@@ -24,7 +24,7 @@ type Use string
 const (
 	Free    Use = "free"
 	Claimed Use = "claimed"
-	// Withheld: no claim has the device, and it shares hardware with one that is claimed.
+	// Withheld: no claim has the device, and it shares hardware with one that is claimed, of kata-vfio or of the driver that shares the GPU.
 	Withheld    Use = "withheld"
 	Tainted     Use = "tainted"
 	Quarantined Use = "quarantined"
@@ -49,7 +49,7 @@ type Device struct {
 	// Claim is the claim that has the device, and Pods are the pods for which it is reserved.
 	Claim string   `json:"claim,omitempty"`
 	Pods  []string `json:"pods,omitempty"`
-	// By are the claimed devices because of which a device is withheld.
+	// By are the claimed devices because of which a device is withheld. They are kata-vfio's: a device can be withheld without any.
 	By []string `json:"withheldBy,omitempty"`
 	// Taints are the taints that keep claims away. Taints of kata-vfio are shown without the domain: "audit=IOM-003".
 	Taints []string `json:"taints"`
@@ -71,6 +71,8 @@ type Device struct {
 	Severity rule.Severity `json:"auditSeverity,omitempty"`
 
 	published *cluster.Device
+	// lent is set if a claim has the other driver's device for the same GPU.
+	lent bool
 }
 
 // Devices returns the devices of all nodes, by node and address. Don't change them: they are made once.
@@ -89,8 +91,9 @@ func (s *State) rowDevices() {
 	for _, p := range s.Cluster.Pools() {
 		withheld := s.Cluster.Withheld(p)
 		for _, d := range p.Devices {
-			row := published(s.tainted(d))
-			row.By = withheld[d]
+			rules := s.rulesOn(d)
+			row := published(tainted(d, rules))
+			row.By, row.lent = withheld[d], slices.ContainsFunc(rules, isOfTwinsClaim)
 			row.resolve(s.Cluster.Holder(d.ID), unseen)
 			// The row has the pointer of the model, because the index below needs it. tainted returned a copy.
 			row.published = d // rows are found by this pointer
@@ -104,11 +107,11 @@ func (s *State) rowDevices() {
 	}
 }
 
-// tainted returns the device with the taints of DeviceTaintRules.
-func (s *State) tainted(d *cluster.Device) *cluster.Device {
+// tainted returns the device with the taints of the rules on it.
+func tainted(d *cluster.Device, rules []*resourceapi.DeviceTaintRule) *cluster.Device {
 	own := *d
 	own.Taints = slices.Clone(d.Taints)
-	for _, r := range s.rulesOn(d) {
+	for _, r := range rules {
 		own.Taints = append(own.Taints, r.Spec.Taint)
 	}
 	return &own
@@ -184,7 +187,7 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 		d.Use = Sanitizing
 	case d.KeptFor != "":
 		d.Use = Kept
-	case len(d.By) > 0:
+	case len(d.By) > 0, d.lent:
 		d.Use = Withheld
 		// If claims were not listed, only a device that looks free is in doubt. The taints and the other claims decide about all others.
 	case unseen:
@@ -213,7 +216,7 @@ func (d *Device) addTaints() (quarantined bool) {
 			d.NotIsolated = t.Value
 		case t.Key == v1alpha1.TaintTenant:
 			d.KeptFor = cmp.Or(t.Value, plan.UnknownTenant)
-		case t.Key != publish.TaintAudit && t.Key != v1alpha1.TaintSanitizing && strings.HasPrefix(t.Key, v1alpha1.DriverName+"/"):
+		case t.Key != publish.TaintAudit && !d.isOfUse(taintWord(t)) && strings.HasPrefix(t.Key, v1alpha1.DriverName+"/"):
 			d.Health = append(d.Health, taintWord(t))
 		}
 	}
@@ -226,8 +229,7 @@ func keepsAway(t *resourceapi.DeviceTaint) bool {
 	return t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute
 }
 
-// isFaulty reports whether a taint keeps claims away that is neither the sanitizing stage's nor an exclusive domain's. A device
-// has the stage's taint while its tenant has it, too.
+// isFaulty reports whether a taint keeps claims away that does not belong to the normal use of the device.
 func (d *Device) isFaulty() bool { return len(d.taintKeys()) > 0 }
 
 func taintWord(t resourceapi.DeviceTaint) string {
@@ -248,6 +250,9 @@ func (d *Device) State() string {
 		}
 		return text
 	case Withheld:
+		if len(d.By) == 0 {
+			return "withheld: " + d.lentWords()
+		}
 		text := "withheld: " + d.By[0] + " is claimed"
 		if more := len(d.By) - 1; more > 0 {
 			text += ", and more"
@@ -262,12 +267,11 @@ func (d *Device) State() string {
 	return string(d.Use)
 }
 
-// taintKeys lists the taints except for the sanitizing stage's and the exclusive domain's, without their values, which other
-// columns have.
+// taintKeys lists the taints except for those of normal use, without their values, which other columns have.
 func (d *Device) taintKeys() []string {
 	var keys []string
 	for _, t := range d.Taints {
-		if key, _, _ := strings.Cut(t, "="); !isOfStage(t) && key != tenantWord {
+		if key, _, _ := strings.Cut(t, "="); !d.isOfUse(t) {
 			keys = append(keys, key)
 		}
 	}
@@ -276,6 +280,14 @@ func (d *Device) taintKeys() []string {
 
 // tenantWord is the key of the taint of exclusive domains, without the prefix of kata-vfio.
 const tenantWord = "tenant"
+
+// isOfUse reports whether a taint belongs to the normal use of the device: it is the sanitizing stage's, an exclusive domain's, or that of a
+// GPU which the other driver's claim has. A device has the stage's taint while its tenant has it, too. A GPU that claims of both drivers have
+// is not in normal use.
+func (d *Device) isOfUse(taint string) bool {
+	key, _, _ := strings.Cut(taint, "=")
+	return key == string(Sanitizing) || key == tenantWord || key == twinWord && d.lent && d.Claim == ""
+}
 
 // isOfStage reports whether a taint is the sanitizing stage's.
 func isOfStage(taint string) bool {

@@ -194,13 +194,12 @@ func TestTaintWithoutEffectIsNoReason(t *testing.T) {
 	}
 	for effect, want := range map[resourceapi.DeviceTaintEffect]int{resourceapi.DeviceTaintEffectNone: 0, resourceapi.DeviceTaintEffectNoExecute: 1} {
 		drain.Spec.Taint.Effect = effect
-		state := s.state()
-		state.TaintRules = []resourceapi.DeviceTaintRule{drain}
-		x, err := state.ExplainDevice("n1", gpu, texts(t))
+		s.Rules = []resourceapi.DeviceTaintRule{drain}
+		x, err := s.state().ExplainDevice("n1", gpu, texts(t))
 		if err != nil || len(x.Moments) != want || len(x.Todo) != want {
 			t.Errorf("of the device, with a drain of effect %s: %v, %+v, want %d moments", effect, err, x, want)
 		}
-		x, err = state.ExplainClaim("t1", "c", texts(t))
+		x, err = s.state().ExplainClaim("t1", "c", texts(t))
 		if err != nil || strings.Contains(x.Moments[len(x.Moments)-1].Text, "taken out of use by an operator") != (want > 0) {
 			t.Errorf("of the claim, with a drain of effect %s: %v, %+v", effect, err, x)
 		}

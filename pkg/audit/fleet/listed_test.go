@@ -22,11 +22,14 @@ type listed struct {
 	Namespace string
 	Now       time.Time
 	Reports   []*finding.Report
+	Rules     []resourceapi.DeviceTaintRule
 }
 
 // state is the fleet's state of the objects as they are now.
 func (l *listed) state() *fleet.State {
-	s := &fleet.State{Cluster: &cluster.Cluster{}, Events: l.Events, Missing: l.Missing, Namespace: l.Namespace, Now: l.Now, Reports: l.Reports}
+	s := &fleet.State{
+		Cluster: &cluster.Cluster{}, Events: l.Events, Missing: l.Missing, Namespace: l.Namespace, Now: l.Now, Reports: l.Reports, TaintRules: l.Rules,
+	}
 	for i := range l.Slices {
 		s.Cluster.Add(&l.Slices[i])
 	}

@@ -213,7 +213,7 @@ func (e *explaining) device(d *Device) {
 		e.add(m)
 	}
 	for _, r := range e.state.rulesOn(d.published) {
-		e.add(aboutTaintRule(of, r))
+		e.add(e.aboutTaintRule(of, d, r))
 	}
 	for _, id := range d.Failed {
 		m := Moment{Of: of, What: "check " + id, Text: "fails", Trouble: true, Who: []rule.Role{rule.Platform}}
@@ -224,7 +224,7 @@ func (e *explaining) device(d *Device) {
 			e.add(m)
 		}
 	}
-	if d.Use == Withheld {
+	if d.Use == Withheld && len(d.By) > 0 {
 		e.add(Moment{Of: of, What: "withheld", Text: "it shares hardware with " + strings.Join(d.By, ", ") + ", which is claimed"})
 	}
 }

@@ -287,8 +287,8 @@ func (s *State) whyNotReady(node, part string) string {
 	return ""
 }
 
-// device adds the problem that takes a device out of use. A device that waits for its sanitizing stage, or that is kept for the
-// tenant of its exclusive domain, is not a problem.
+// device adds the problem that takes a device out of use. A device that waits for its sanitizing stage, that is kept for the tenant of its
+// exclusive domain, or whose GPU the other driver's claim has, is not a problem.
 func (st *Status) device(d *Device) {
 	subject := "device " + d.Node + "/" + d.Name
 	explain := fmt.Sprintf("`kubectl kata-vfio explain %s/%s`", d.Node, d.Name)
