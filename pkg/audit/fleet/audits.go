@@ -160,6 +160,9 @@ func (n *NodeAudit) reported(r *NodeReport, devices []*Device, known map[string]
 	}
 }
 
+// passReport is the fix for a node whose report does not describe the present, or does not count.
+const passReport = "run `kata-vfio-audit node -o json` on the node, and pass the report"
+
 // auditedLately is the check of package cluster that asks for reports of a day.
 const auditedLately = "K8S-024"
 
@@ -173,7 +176,7 @@ func (f *FailedCheck) Expected() string {
 func (n *NodeAudit) untimely(text string) {
 	f := n.failed(auditedLately, rule.Medium, nil, byReport)
 	f.Title = "Ensure that each node with devices was audited within a day"
-	f.Fix = "run `kata-vfio-audit node -o json` on the node, and pass the report"
+	f.Fix = passReport
 	f.Texts = append(f.Texts, "node "+n.Node+" "+text)
 }
 

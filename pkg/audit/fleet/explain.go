@@ -3,11 +3,9 @@ package fleet
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -161,77 +159,4 @@ func claimNow(s *State, c *cluster.Claim) string {
 	case Ready:
 	}
 	return "is ready on node " + row.Node
-}
-
-// The API has no object for Kata's own view of a VM; it is in the nodes' reports.
-
-// podVM describes the pod's VM by the latest report of each node. A report from before the pod's creation is
-// about a former pod of that name.
-func (e *explaining) podVM(namespace, name string, created time.Time) {
-	for _, r := range e.latest() {
-		for i := range r.Report.Kata.Sandboxes {
-			s := &r.Report.Kata.Sandboxes[i]
-			if s.Namespace == namespace && s.Pod == name && !r.At.Before(created) {
-				e.vm(&r, s)
-			}
-		}
-	}
-}
-
-// deviceVM describes the VM that has a function of a node.
-func (e *explaining) deviceVM(node, address string) {
-	for _, r := range e.latest() {
-		for i := range r.Report.Kata.Sandboxes {
-			s := &r.Report.Kata.Sandboxes[i]
-			if r.Node == node && slices.ContainsFunc(s.Devices, func(d finding.KataSandboxDevice) bool { return strings.EqualFold(d.Address.String(), address) }) {
-				e.vm(&r, s)
-			}
-		}
-	}
-}
-
-// latest returns the latest report of each node that has Kata's own view.
-func (e *explaining) latest() []NodeReport {
-	all := LatestReports(e.state.Reports, e.state.publishes())
-	return slices.DeleteFunc(all, func(r NodeReport) bool { return r.Report.Kata == nil })
-}
-
-func (e *explaining) vm(r *NodeReport, s *finding.KataSandbox) {
-	of := "node " + r.Node
-	if s.Pod != "" {
-		of = "pod " + s.Namespace + "/" + s.Pod
-	}
-	m := Moment{At: r.At.UTC(), Of: of, What: "VM on node " + r.Node, Text: vmText(s)}
-	// The Rust runtime records no PID, so a PID of 0 does not mean that the process has ended.
-	if s.PID != 0 && !s.Running {
-		m.Trouble, m.Fix = true, "see the sandbox on its node: `kata-vfio-audit sandboxes`; delete the pod, so that Kata cleans up after it"
-	}
-	e.add(m)
-}
-
-// vmText describes the VM's process, and the places of its devices in the guest.
-func vmText(s *finding.KataSandbox) string {
-	words := []string{fmt.Sprintf("sandbox %.12s of Kata's %s runtime", s.ID, cmp.Or(s.Runtime, "unknown"))}
-	switch {
-	case s.PID == 0:
-		words = append(words, "its process is not known")
-	case s.Running:
-		words = append(words, fmt.Sprintf("process %d runs it", s.PID))
-	default:
-		words = append(words, fmt.Sprintf("process %d, which ran it, has ended", s.PID))
-	}
-	for _, d := range s.Devices {
-		words = append(words, deviceInGuest(&d))
-	}
-	return strings.Join(words, "; ")
-}
-
-func deviceInGuest(d *finding.KataSandboxDevice) string {
-	switch {
-	case d.Endpoint:
-		return d.Address.String() + " is a network interface of the guest"
-	case d.GuestPath == "":
-		return d.Address.String() + " is in the guest; its address there is unknown"
-	}
-	return d.Address.String() + " is at " + d.GuestPath + " in the guest"
 }

@@ -320,7 +320,7 @@ func TestPodsVMIsThatOfItsNodesReport(t *testing.T) {
 			Kata:    &finding.Kata{Sandboxes: []finding.KataSandbox{{ID: "other", Namespace: "t2", Pod: "p"}, vm}},
 		}
 	}
-	s := listed{Claims: claims(c), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"address": {StringValue: new("0000:3b:00.0")}}})}}
+	s := listed{Now: minute(5).Time, Claims: claims(c), Pods: []corev1.Pod{pod}, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"address": {StringValue: new("0000:3b:00.0")}}})}}
 	s.Reports = []*finding.Report{report(minute(3), vm)}
 	x, err := s.state().ExplainPod("t1", "p", texts(t))
 	wantMoments(t, x, err, "is Pending; its claim c is ready on node n1", 0, "created", "created of claim t1/c", "condition Ready of claim t1/c", "condition Isolated of claim t1/c", "condition Reset of claim t1/c", "VM on node n1", "has of claim t1/c")

@@ -66,10 +66,11 @@ func (st *Status) health(s *State, n *NodeStatus) {
 	}
 }
 
-// isOutdated reports whether a node health is too old. A health without a valid time is outdated, too.
+// isOutdated reports whether a node health is too old. A health without a valid time is outdated, too, and so is one from the future, which
+// would never become too old.
 func (s *State) isOutdated(h *cluster.NodeHealth) bool {
 	at, err := time.Parse(time.RFC3339, h.Updated)
-	return err != nil || s.Now.Sub(at) > cluster.HealthOutdated*time.Second
+	return err != nil || s.Now.Sub(at) > cluster.HealthOutdated*time.Second || at.Sub(s.Now) > ClockSkew
 }
 
 // drifts reports whether the node differs from its blueprint. Bootstrap's pod looks each minute, and its readiness counts if it is newer

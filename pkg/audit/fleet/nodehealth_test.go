@@ -64,6 +64,8 @@ func TestStatusSaysWhatAPluginSaysOfItsNode(t *testing.T) {
 		"no NRI":                       {fresh + `"nri": false}`, []corev1.Pod{plugin}, "disconnected", []string{"the container runtime does not call the plugin (NRI): containers with devices are refused, or not checked"}},
 		"an earlier plugin":            {"", []corev1.Pod{plugin}, "", nil},
 		"old":                          {old + `"nri": false}`, []corev1.Pod{plugin}, "stale", []string{"the plugin's last report of the node is of 2026-11-22T09:44:59Z: NRI, drift and the causes of alerts are unknown"}},
+		"of a clock that is ahead":     {`{"updated": "2026-11-22T12:04:00Z", "nri": true}`, []corev1.Pod{plugin}, "connected", nil},
+		"from the future":              {`{"updated": "2099-01-01T00:00:00Z", "nri": true}`, []corev1.Pod{plugin}, "stale", []string{"the plugin's last report of the node is of 2099-01-01T00:00:00Z: NRI, drift and the causes of alerts are unknown"}},
 		"without a time":               {`{"nri": true}`, []corev1.Pod{plugin}, "stale", []string{"the plugin's last report of the node is of an unknown time: NRI, drift and the causes of alerts are unknown"}},
 		"without a plugin":             {fresh + `"nri": true}`, nil, "stale", []string{"the plugin is missing: pods with devices can't start or end"}},
 		"refuses":                      {fresh + `"nri": true, "refuses": "DiskFull: no room"}`, []corev1.Pod{plugin}, "connected", []string{"it refuses all new claims: DiskFull: no room"}},
