@@ -121,6 +121,29 @@ func TestReportOfAnotherDayIsNoneOfNow(t *testing.T) {
 	}
 }
 
+// TestRollUpOfALargeReportIsLinear: a report that names twice as many addresses of twice as many devices costs twice as much.
+func TestRollUpOfALargeReportIsLinear(t *testing.T) {
+	allocations := func(n int) float64 {
+		found := finding.Finding{ID: "ACS-001", State: finding.Fail, Severity: rule.High}
+		var devices []resourceapi.Device
+		for i := range n {
+			a := pci.Address{Bus: uint8(i >> 5), Device: uint8(i & 31)}
+			found.Devices = append(found.Devices, a)
+			devices = append(devices, resourceapi.Device{Name: "gpu-" + a.Label()})
+		}
+		l := listed{Now: minute(30).Time, Slices: []resourceapi.ResourceSlice{slice("n1", devices...)}}
+		s, r := l.state(), report("n1", "2026-11-22T10:00:00Z", found)
+		return testing.AllocsPerRun(1, func() {
+			if got := s.Audit([]*finding.Report{r}, rules()); len(got) != 1 || len(got[0].Failed) != 1 || len(got[0].Failed[0].Devices) != n {
+				t.Fatalf("%d addresses: %+v", n, got)
+			}
+		})
+	}
+	if few, many := allocations(200), allocations(400); many > 3*few {
+		t.Errorf("200 addresses take %.0f allocations, and 400 take %.0f", few, many)
+	}
+}
+
 // TestReportIsItsNodes, which may have another hostname: its ledger has the name that the cluster knows.
 func TestReportIsItsNodes(t *testing.T) {
 	s := listed{Now: minute(30).Time, Slices: []resourceapi.ResourceSlice{slice("n1", resourceapi.Device{Name: gpu})}}
