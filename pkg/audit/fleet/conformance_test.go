@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -170,12 +171,19 @@ func TestNotShown(t *testing.T) {
 		"another driver's pod": {func(s *state) {
 			s.Fleet.Claims[0].Status = resourceapi.ResourceClaimStatus{}
 		}, "cluster_autoscaling", "no Event says"},
+		"a scale-up for a NIC": {func(s *state) { s.Fleet.Events[0].InvolvedObject.Name = "relay" }, "cluster_autoscaling", "no Event says"},
+		"a NIC's pod that is pending": {func(s *state) {
+			pending(s, 1, "vf.kata-vfio.dev")
+			s.Fleet.Events[0].InvolvedObject.Name = "relay"
+		}, "cluster_autoscaling", "no Event says"},
+		"another driver's GPU":        {func(s *state) { pending(s, 0, "gpu.example.com") }, "cluster_autoscaling", "no Event says"},
 		"another event":               {func(s *state) { s.Fleet.Events[0].Reason = "NotTriggerScaleUp" }, "cluster_autoscaling", "no Event says"},
 		"no custom metrics":           {func(s *state) { s.APIs = s.APIs[:4] }, "pod_autoscaling", "no custom or external metrics"},
 		"a passive autoscaler":        {func(s *state) { s.Autoscalers[0].Status.Conditions[0].Status = corev1.ConditionFalse }, "pod_autoscaling", "no active HorizontalPodAutoscaler"},
 		"another's autoscaler":        {func(s *state) { s.Autoscalers[0].Spec.ScaleTargetRef.Name = "tra" }, "pod_autoscaling", "no active HorizontalPodAutoscaler"},
 		"another namespace":           {func(s *state) { s.Autoscalers[0].Namespace = "team-b" }, "pod_autoscaling", "no active HorizontalPodAutoscaler"},
 		"no exporter":                 {func(s *state) { s.Fleet.Pods[0].Spec.Containers[0].Ports = nil }, "accelerator_metrics", "no running pod with a GPU serves metrics"},
+		"a port of another name":      {func(s *state) { s.Fleet.Pods[0].Spec.Containers[0].Ports[0].Name = "no-metrics" }, "accelerator_metrics", "no running pod with a GPU serves metrics"},
 		"pods that ended":             {func(s *state) { s.Fleet.Pods[0].Status.Phase = corev1.PodSucceeded }, "accelerator_metrics", "no running pod with a GPU serves metrics"},
 		"a claim not isolated":        {func(s *state) { condition(s, 1).Status = metav1.ConditionFalse }, "secure_accelerator_access", "team-a/gpu (weakened)"},
 		"a claim not reset":           {func(s *state) { condition(s, 2).Status = metav1.ConditionUnknown }, "secure_accelerator_access", "team-a/gpu (weakened)"},
@@ -225,6 +233,12 @@ func TestNotShown(t *testing.T) {
 	}
 }
 
+// pending makes a pod and its claim wait for a device of a class.
+func pending(s *platform, i int, class string) {
+	s.Fleet.Pods[i].Status.Phase, s.Fleet.Claims[i].Status = corev1.PodPending, resourceapi.ResourceClaimStatus{}
+	s.Fleet.Claims[i].Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "device", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}}
+}
+
 // condition is one of the GPU's claim: Ready, Isolated, Reset.
 func condition(s *platform, i int) *metav1.Condition {
 	return &s.Fleet.Claims[0].Status.Devices[0].Conditions[i]
@@ -240,10 +254,12 @@ func TestOtherWays(t *testing.T) {
 			s.APIs = append(s.APIs[:4], fleet.API{Group: "scheduling.k8s.io", Resource: "podgroups"})
 			s.Fleet.Pods[0].Labels, s.Fleet.Pods[0].Spec.SchedulingGroup = nil, &corev1.PodSchedulingGroup{}
 		}, "gang_scheduling"},
-		"Karpenter": {func(s *platform) { s.Fleet.Events[0].Reason = "Nominated" }, "cluster_autoscaling"},
-		"a scale-up while pending": {func(s *platform) {
-			s.Fleet.Pods[0].Status.Phase, s.Fleet.Claims[0].Status = corev1.PodPending, resourceapi.ResourceClaimStatus{}
-			s.Fleet.Claims[0].Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.kata-vfio.dev"}}}
+		"Karpenter":                {func(s *platform) { s.Fleet.Events[0].Reason = "Nominated" }, "cluster_autoscaling"},
+		"a scale-up while pending": {func(s *platform) { pending(s, 0, "gpu.kata-vfio.dev") }, "cluster_autoscaling"},
+		"a scale-up for a choice": {func(s *platform) {
+			pending(s, 0, "vf.kata-vfio.dev")
+			choice := []resourceapi.DeviceSubRequest{{DeviceClassName: "pf.kata-vfio.dev"}, {DeviceClassName: "gpu-x2.kata-vfio.dev"}}
+			s.Fleet.Claims[0].Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "any", FirstAvailable: choice}}
 		}, "cluster_autoscaling"},
 		"external metrics": {func(s *platform) { s.APIs = append(s.APIs, fleet.API{Group: "external.metrics.k8s.io"}) }, "pod_autoscaling"},
 		"a StatefulSet": {func(s *platform) {
@@ -292,14 +308,34 @@ func TestEvidenceNamesWhatIsThere(t *testing.T) {
 		"driver_runtime_management":   "1 node: plugin 0.1.0, Kata 4.1.0, containerd://2.4.2, kernel 6.12.0, GPUs on vfio-pci",
 		"high_performance_networking": "1 device: vf with pfInterface, portSpeed, rdma, pcieRoot, numaNode",
 		"gang_scheduling":             "2 running pods with devices in a group or queue: team-a/train, team-a/relay",
-		"cluster_autoscaling":         "nodes added for pods with claims: team-a/train (TriggeredScaleUp)",
+		"cluster_autoscaling":         "nodes added for pods with claims for GPUs: team-a/train (TriggeredScaleUp)",
 		"pod_autoscaling":             "active autoscalers of pods with devices: team-a/train",
-		"accelerator_metrics":         "1 GPU: PCIe link speed known of 1; 1 with fatal AER errors, a lost link or a failed reset",
+		"accelerator_metrics":         "1 GPU: PCIe link speed known of 1; 1 quarantined, dead, with a lost link or fatal AER errors",
 		"secure_accelerator_access":   "2 claims: Ready,Isolated,Reset",
 		"workload_sandboxing":         "2 running pods: RuntimeClass kata-gpu, handler kata-vm",
 	} {
 		if q := of(t, r, id); !slices.Contains(q.Evidence, want) {
 			t.Errorf("%s: %q lacks %q", id, q.Evidence, want)
+		}
+	}
+}
+
+// TestEvidenceCountsBrokenGPUs: a taint by which an operator, the node or the audit keeps claims away says nothing about the hardware. A GPU
+// that is published in a pair, too, counts once.
+func TestEvidenceCountsBrokenGPUs(t *testing.T) {
+	for key, broken := range map[string]int{
+		"quarantined": 1, "dead": 1, "link-lost": 1, "fatal-errors": 1,
+		"drain": 0, "not-isolated": 0, "not-preparable": 0, "node-not-ready": 0, "withdrawn": 0, "audit": 0, "twin-in-use": 0, "sanitizing": 0, "tenant": 0,
+	} {
+		s, pair := complete(), publishedGPU()
+		pair.Name, pair.Attributes["type"] = pair.Name+"-vf-0000-3e-00-2", resourceapi.DeviceAttribute{StringValue: new("gpu-vf")}
+		s.Fleet.Slices[0].Spec.Devices = append(s.Fleet.Slices[0].Spec.Devices, pair)
+		for i := range s.Fleet.Slices[0].Spec.Devices {
+			s.Fleet.Slices[0].Spec.Devices[i].Taints = []resourceapi.DeviceTaint{taint(driver+"/"+key, "x")}
+		}
+		want := fmt.Sprintf("1 GPU: PCIe link speed known of 1; %d quarantined, dead, with a lost link or fatal AER errors", broken)
+		if q := of(t, fleet.JudgeConformance(s.state(), newest()), "accelerator_metrics"); !slices.Contains(q.Evidence, want) {
+			t.Errorf("%s: %q lacks %q", key, q.Evidence, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
@@ -97,6 +98,20 @@ func (s *ConformanceState) devices(is deviceKind) []*Device {
 	return devices
 }
 
+// gpus returns the published GPUs, each once: a GPU may be published alone and in pairs.
+func (s *ConformanceState) gpus() []*Device {
+	var gpus []*Device
+	seen := map[[2]string]bool{}
+	for _, d := range s.devices(isGPU) {
+		function := [2]string{d.Node, cmp.Or(d.Address, d.Name)}
+		if !seen[function] {
+			seen[function] = true
+			gpus = append(gpus, d)
+		}
+	}
+	return gpus
+}
+
 // nodes returns the nodes of devices, sorted.
 func nodes(devices []*Device) []string {
 	var names []string
@@ -123,8 +138,27 @@ func (s *ConformanceState) holders(is deviceKind) []*corev1.Pod {
 	return running
 }
 
-// claimants returns the pods that have a device of kata-vfio, or wait for one.
-func (s *ConformanceState) claimants() []*corev1.Pod { return s.users(s.Fleet.Cluster.IsOurs) }
+// isForGPU reports whether a claim has a GPU, a slice or a partition of GPUs, or waits for a DeviceClass of kata-vfio that has gpu in its
+// name. What other classes give can't be told before a device is allocated, because their selectors are expressions.
+func (s *ConformanceState) isForGPU(c *cluster.Claim) bool {
+	if c.Object.Status.Allocation != nil {
+		return slices.ContainsFunc(c.Ours(), func(a cluster.Allocated) bool {
+			d := s.Fleet.row(a.ID)
+			return d != nil && strings.HasPrefix(d.Kind, gpuWord)
+		})
+	}
+	return slices.ContainsFunc(c.Object.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
+		return r.Exactly != nil && s.isGPUClass(r.Exactly.DeviceClassName) ||
+			slices.ContainsFunc(r.FirstAvailable, func(sub resourceapi.DeviceSubRequest) bool { return s.isGPUClass(sub.DeviceClassName) })
+	})
+}
+
+// gpuWord begins the kinds of whole GPUs, of pairs with one, of slices and of partitions, and is in the names of their DeviceClasses.
+const gpuWord = "gpu"
+
+func (s *ConformanceState) isGPUClass(name string) bool {
+	return strings.Contains(name, gpuWord) && s.Fleet.Cluster.IsOurClass(name)
+}
 
 // users returns the pods that have one of the claims, in the order of the list.
 func (s *ConformanceState) users(of func(*cluster.Claim) bool) []*corev1.Pod {

@@ -7,7 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
+	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
 func observability() []requirement {
@@ -47,38 +49,51 @@ func metrics(s *ConformanceState) observation {
 	return o
 }
 
+// metricsPort is the name of a container port that serves metrics. The commands of the requirement name it.
+const metricsPort = "metrics"
+
 func servesMetrics(p *corev1.Pod) bool {
 	if p.Annotations["prometheus.io/scrape"] == "true" {
 		return true
 	}
 	containers := slices.Concat(p.Spec.InitContainers, p.Spec.Containers) // a sidecar is an init container that goes on
 	return slices.ContainsFunc(containers, func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool { return strings.Contains(port.Name, "metrics") })
+		return slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool { return port.Name == metricsPort })
 	})
 }
 
 // hostEvidence describes the links and health of GPUs that nodes publish, and the ports on which plugins serve metrics.
 func hostEvidence(s *ConformanceState) []string {
-	gpus := s.devices(isGPU)
-	links, unhealthy := 0, 0
+	gpus := s.gpus()
+	links, broken := 0, 0
 	for _, gpu := range gpus {
 		if gpu.LinkSpeed != nil {
 			links++
 		}
-		if len(gpu.Health) > 0 {
-			unhealthy++
+		if gpu.isBroken() {
+			broken++
 		}
 	}
-	all := []string{fmt.Sprintf("%s: PCIe link speed known of %d; %d with fatal AER errors, a lost link or a failed reset", output.Count(len(gpus), "GPU"), links, unhealthy)}
+	all := []string{fmt.Sprintf("%s: PCIe link speed known of %d; %d quarantined, dead, with a lost link or fatal AER errors",
+		output.Count(len(gpus), "GPU"), links, broken)}
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
 		for _, c := range d.Spec.Template.Spec.Containers {
 			for _, port := range c.Ports {
-				if port.Name == "metrics" {
+				if port.Name == metricsPort {
 					all = append(all, fmt.Sprintf("DaemonSet %s/%s serves /metrics on port %d of %s", d.Namespace, d.Name, port.ContainerPort, output.Count(int(d.Status.NumberReady), "node")))
 				}
 			}
 		}
 	}
 	return all
+}
+
+// isBroken reports whether the node found a fault of the device's hardware, or could not prove the device clean. The published health has
+// the reasons of operators, of the node and of its configuration, too.
+func (d *Device) isBroken() bool {
+	return slices.ContainsFunc(d.Health, func(word string) bool {
+		key, _, _ := strings.Cut(word, "=")
+		return slices.Contains([]string{publish.TaintQuarantined, publish.TaintDead, publish.TaintLinkLost, publish.TaintFatalErrors}, v1alpha1.DriverName+"/"+key)
+	})
 }

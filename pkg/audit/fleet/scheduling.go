@@ -28,7 +28,8 @@ func scheduling() []requirement {
 		{
 			entry: Requirement{
 				ID: "cluster_autoscaling", Level: Must,
-				Checked: "An autoscaler reports that it adds a node for a pod with a claim for a GPU (Event TriggeredScaleUp or Nominated). Events last for an hour.",
+				Checked: "An autoscaler reports that it adds a node for a pod with a claim for a GPU (Event TriggeredScaleUp or Nominated): " +
+					"the claim has a GPU, a slice or a partition of GPUs, or waits for a DeviceClass of kata-vfio with gpu in its name. Events last for an hour.",
 				Commands: []Command{
 					{"kubectl get events -A --field-selector reason=TriggeredScaleUp", "NAMESPACE LAST SEEN TYPE REASON OBJECT MESSAGE\n...\nteam-a ... Normal TriggeredScaleUp pod/train pod triggered scale-up: ...\n..."},
 					{"kubectl get nodes --watch -l kata-vfio.dev/node=true", "NAME STATUS ROLES AGE VERSION\n..."},
@@ -91,11 +92,11 @@ func scalers() []API {
 	return []API{{Group: "karpenter.sh"}, {Group: "cluster.x-k8s.io"}, {"autoscaling.x-k8s.io", "provisioningrequests"}}
 }
 
-// scaleUps looks for nodes that were added for pods with claims of ours: by the cluster autoscaler
+// scaleUps looks for nodes that were added for pods with claims for GPUs: by the cluster autoscaler
 // (processors/status/eventing_scale_up_processor.go) or Karpenter (pkg/controllers/provisioning/scheduling/events.go).
 func scaleUps(s *ConformanceState) observation {
 	claimants := map[string]bool{}
-	for _, p := range s.claimants() {
+	for _, p := range s.users(s.isForGPU) {
 		claimants[p.Namespace+"/"+p.Name] = true
 	}
 	var found []string
@@ -108,14 +109,14 @@ func scaleUps(s *ConformanceState) observation {
 			found = append(found, name+" ("+e.Reason+")")
 		}
 	}
-	gpus := s.devices(isGPU)
+	gpus := s.gpus()
 	o := observation{evidence: []string{
 		"served: " + orNone(s.serves(scalers()...)),
 		fmt.Sprintf("published: %s on %s, from whose slices an autoscaler simulates a new node", output.Count(len(gpus), "GPU"), output.Count(len(nodes(gpus)), "node")),
-		"nodes added for pods with claims: " + orNone(found),
+		"nodes added for pods with claims for GPUs: " + orNone(found),
 	}}
 	if len(found) == 0 {
-		o.reason = "no Event says that an autoscaler adds a node for a pod with a claim"
+		o.reason = "no Event says that an autoscaler adds a node for a pod with a claim for a GPU"
 		o.fix = "answer N/A if the platform has no autoscaler; otherwise start more pods with GPUs than there are GPUs, and run the command again within the hour. " +
 			"Claims may select by type, vendor, model and numaNode, not by address or driver"
 	}
