@@ -70,7 +70,7 @@ func drainCommand(s *session) *cobra.Command {
 	f.StringVar(&d.reason, "reason", "", "why, for those who look at the rules")
 	f.BoolVar(&d.evict, "evict", false, "also delete the pods that have the devices (taint effect NoExecute)")
 	f.BoolVar(&d.wait, "wait", false, "wait until no claim has the devices")
-	f.DurationVar(&d.limit, "timeout", 10*time.Minute, "how long --wait waits, and how long drain waits for pools that the plugin is writing")
+	f.DurationVar(&d.limit, "timeout", 10*time.Minute, "how long --wait waits, and how long drain waits for a pool that the plugin is writing")
 	f.BoolVar(&d.dry, "dry-run", false, "show which devices would be drained, and which claims have them")
 	return cmd
 }
@@ -93,7 +93,7 @@ func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainR
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.drained(cmd.Context(), cmd.ErrOrStderr(), client, target, d)
+	found, err := s.toDrain(cmd, client, target, d)
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +111,45 @@ func (s *session) drain(cmd *cobra.Command, target string, d *draining) (*drainR
 		}
 		r.Rules = append(r.Rules, rules[i].Name)
 	}
+	if len(found.writing) > 0 {
+		if found, err = s.drained(cmd.Context(), cmd.ErrOrStderr(), client, target, d); err != nil {
+			return nil, d.unknown(r, err)
+		}
+	}
 	r.see(found.devices)
 	if !d.wait || d.dry {
 		return r, nil
 	}
 	return r, s.awaitDrained(cmd, client, r, d)
+}
+
+// toDrain returns what the rules select. A single device must be known, so it waits for pools that the plugin is writing. Rules of a whole
+// node need the names of its pools only, and must not wait for a plugin that hangs.
+func (s *session) toDrain(cmd *cobra.Command, client lister, target string, d *draining) (*drainTarget, error) {
+	if !strings.Contains(target, "/") {
+		found, err := s.drainTarget(cmd.Context(), client, target)
+		if found != nil && len(found.writing) > 0 {
+			return found, nil
+		}
+		return found, err
+	}
+	found, err := s.drained(cmd.Context(), cmd.ErrOrStderr(), client, target, d)
+	if u, ok := errors.AsType[*unfinishedError](err); ok {
+		return nil, &verdictError{fmt.Sprintf("after %s, %v: nothing is drained; find out why (`kubectl kata-vfio status`), and drain again", d.limit, u)}
+	}
+	return found, err
+}
+
+// unknown says that a node's rules stay, although its devices and claims are not known.
+func (d *draining) unknown(r *drainReport, err error) error {
+	stay := "the rules stay"
+	if d.dry {
+		stay = "nothing was changed"
+	}
+	if u, ok := errors.AsType[*unfinishedError](err); ok {
+		return &verdictError{fmt.Sprintf("after %s, %v: %s; find out why (`kubectl kata-vfio status`), and drain %s again", d.limit, u, stay, r.Target)}
+	}
+	return fmt.Errorf("read the devices of %s: %w; %s", r.Target, err, stay)
 }
 
 // halfway adds to the error of a drain what it has created before.
@@ -300,7 +334,7 @@ func (s *session) undrain(ctx context.Context, target string, dry bool) (lines [
 		return nil, err
 	}
 	named := target
-	if found, _, err := s.drainTarget(ctx, client, target); err == nil { // a device that is gone has to be named as it was drained
+	if found, err := s.drainTarget(ctx, client, target); err == nil { // a device that is gone has to be named as it was drained
 		named = canonical(target, found.devices)
 	}
 	for i := range drains {

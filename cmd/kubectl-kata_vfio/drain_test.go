@@ -199,9 +199,13 @@ func TestDrainThatChangesNothing(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForPoolsThatAreWritten: a pool between two generations hides devices, and the claims that have them.
+// TestDrainWaitsForPoolsThatAreWritten: a pool between two generations hides devices, and the claims that have them. A node's rules do not
+// wait, because a plugin that hangs is a reason to drain its node.
 func TestDrainWaitsForPoolsThatAreWritten(t *testing.T) {
-	const hidden = "worker-1-pf-a"
+	const (
+		hidden     = "worker-1-pf-a"
+		unfinished = "the plugin is still writing pool worker-1/kata-vfio.dev/pf-0000-5e-00-0"
+	)
 	c := sample(t)
 	pools := c.ResourceV1().ResourceSlices()
 	s, err := pools.Get(t.Context(), hidden, metav1.GetOptions{})
@@ -211,12 +215,26 @@ func TestDrainWaitsForPoolsThatAreWritten(t *testing.T) {
 	if err := pools.Delete(t.Context(), hidden, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, code := ask(t, c, "drain", "worker-1", "--wait", "--timeout", "1ms")
-	if code == 0 || !strings.Contains(stderr, "the plugin is still writing pool worker-1/kata-vfio.dev/pf-0000-5e-00-0") {
-		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	// A device of that pool, and one that may be in it.
+	for _, target := range []string{"worker-1/0000:5e:00.2", "worker-1/gpu-0000-99-00-0"} {
+		_, stderr, code := ask(t, c, "drain", target, "--timeout", "1ms")
+		if code != exitFindings || !strings.Contains(stderr, unfinished) || !strings.Contains(stderr, "nothing is drained") || len(rulesIn(t, c)) > 0 {
+			t.Errorf("%s: exit code %d, rules %q: %s", target, code, rulesIn(t, c), stderr)
+		}
 	}
-	if rules := rulesIn(t, c); len(rules) > 0 {
-		t.Errorf("rules %q before all devices are known", rules)
+	if _, stderr, code := ask(t, c, "drain", "worker-1/gpu-0000-3b-00-0", "--dry-run", "--timeout", "1ms"); code != 0 {
+		t.Errorf("a device of a complete pool: exit code %d: %s", code, stderr)
+	}
+	stdout, stderr, code := ask(t, c, "drain", "worker-1", "--timeout", "1ms", "--dry-run")
+	if code != exitFindings || !strings.Contains(stderr, "nothing was changed") || len(rulesIn(t, c)) > 0 {
+		t.Errorf("a node, dry: exit code %d, rules %q:\n%s%s", code, rulesIn(t, c), stdout, stderr)
+	}
+	stdout, stderr, code = ask(t, c, "drain", "worker-1", "--wait", "--timeout", "1ms")
+	if code != exitFindings || !strings.Contains(stderr, unfinished) || !strings.Contains(stderr, "the rules stay") {
+		t.Errorf("a node: exit code %d:\n%s%s", code, stdout, stderr)
+	}
+	if rules := rulesIn(t, c); len(rules) != 2 {
+		t.Errorf("rules %q, want one for each pool: they need no devices", rules)
 	}
 	time.AfterFunc(100*time.Millisecond, func() { _ = c.Tracker().Add(s) })
 	if stdout, stderr, code = ask(t, c, "drain", "worker-1"); code != 0 || !strings.Contains(stderr, "waits for the plugin") || !strings.Contains(stdout, "worker-1 is drained") {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -14,54 +13,69 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 )
 
-// drainTarget has the devices of a drain's target, with the claims that have them, and the pools of its node.
+// drainTarget has the devices of a drain's target, with the claims that have them, and the pools of its node. The plugin is writing some
+// pools that may have the target.
 type drainTarget struct {
-	devices []fleet.Device
-	pools   []string
+	devices        []fleet.Device
+	pools, writing []string
 }
 
-// drained returns the target of a drain. While the plugin writes a pool of the node, slices are missing, and their devices and claims
-// with them. So drained waits until all pools are written, at most for the limit of the drain.
+// drained returns the target of a drain. While the plugin writes a pool, slices are missing, and their devices and claims with them.
+// So drained waits until the target's pools are written, at most for the limit of the drain. If they are not, it returns what is
+// there with an unfinishedError.
 func (s *session) drained(ctx context.Context, out io.Writer, client lister, target string, d *draining) (*drainTarget, error) {
 	limit, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	said := ""
 	for {
-		found, writing, err := s.drainTarget(ctx, client, target)
-		if len(writing) == 0 || found == nil {
+		found, err := s.drainTarget(ctx, client, target)
+		if found == nil || len(found.writing) == 0 {
 			return found, err
 		}
-		said = progress(out, said, "the plugin, which writes "+strings.Join(writing, ", "))
+		said = progress(out, said, "the plugin, which writes "+strings.Join(found.writing, ", "))
 		select {
+		case <-ctx.Done():
+			return found, context.Cause(ctx)
 		case <-limit.Done():
-			return nil, fmt.Errorf("read the devices of %s: the plugin is still writing pool %s, so devices may be missing: %w; "+
-				"find out why (`kubectl kata-vfio status`), and drain again", target, strings.Join(writing, ", "), context.Cause(limit))
+			return found, &unfinishedError{found.writing}
 		case <-time.After(d.pause):
 		}
 	}
 }
 
-// drainTarget returns the target of a drain as the slices are now, and the pools of its node that are being written. An error about
-// the devices comes with an empty target.
-func (s *session) drainTarget(ctx context.Context, client lister, target string) (found *drainTarget, writing []string, err error) {
+// drainTarget returns the target of a drain as the slices are now. An error about the devices comes with a target that may have
+// pools, but no devices.
+func (s *session) drainTarget(ctx context.Context, client lister, target string) (*drainTarget, error) {
 	node, device, _ := strings.Cut(target, "/")
 	w := want{needs: []fleet.Kind{fleet.Slices, fleet.Claims}, node: node, now: s.now}
 	state, err := w.read(ctx, client)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	found = &drainTarget{}
+	found := &drainTarget{}
+	found.devices, err = state.Together(node, device)
 	for _, p := range state.Cluster.Pools() {
 		if p.Node != node {
 			continue
 		}
 		found.pools = append(found.pools, p.Name)
-		if p.Unfinished() {
-			writing = append(writing, p.Name)
+		if p.Unfinished() && found.mayBeIn(p.Name, device) {
+			found.writing = append(found.writing, p.Name)
 		}
 	}
-	found.devices, err = state.Together(node, device)
-	return found, writing, err
+	return found, err
+}
+
+// mayBeIn reports whether a pool may have the target. A device and its pairs are in one pool.
+func (t *drainTarget) mayBeIn(pool, device string) bool {
+	return device == "" || len(t.devices) == 0 || slices.ContainsFunc(t.devices, func(d fleet.Device) bool { return d.Pool == pool })
+}
+
+// unfinishedError says that the plugin did not finish pools in the time that a drain waits for it.
+type unfinishedError struct{ pools []string }
+
+func (e *unfinishedError) Error() string {
+	return "the plugin is still writing pool " + strings.Join(e.pools, ", ") + ", so devices and claims may be missing"
 }
 
 // selectors select the pools of a whole node, or each device.

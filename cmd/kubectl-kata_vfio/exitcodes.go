@@ -29,7 +29,7 @@ func meanings() []meaning {
 		{exitFindings, "something needs attention", []string{"status"}},
 		{exitFindings, "the cluster would refuse something", []string{"lint"}},
 		{exitFindings, "a node fails", []string{"test"}},
-		{exitFindings, "with --wait: claims still have devices", []string{"drain"}},
+		{exitFindings, "after --timeout, claims still have devices (with --wait), or the plugin is still writing a pool", []string{"drain"}},
 		{exitForbidden, "you may not list what the command shows", []string{"audit", "claims", "classes", "conformance", "devices", "explain", "lint", "quarantine", "status", "topology"}},
 		{exitForbidden, "you may not list what the command needs, or not change what it changes", []string{"drain", "test", "undrain"}},
 		{exitForbidden, "you may list nothing (what else is missing is in the archive's manifest, with code 0)", []string{"sysdump"}},
