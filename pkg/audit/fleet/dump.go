@@ -70,20 +70,23 @@ type Dump struct {
 	// Components are the pods of kata-vfio that were listed.
 	Components []*corev1.Pod
 
-	known         *cluster.Cluster
-	claims, pods  map[string]bool // by namespace/name
-	images, peers []string
+	known        *cluster.Cluster
+	claims, pods map[string]bool // by namespace/name
+	words        words
 }
 
 // Add lists each kind. A kind that can't be listed is noted with the reason, and the other kinds are added. It returns the number
 // of kinds that were listed.
 func (d *Dump) Add(ctx context.Context, client Lister, b *output.Bundle) (listed int, err error) {
-	d.known, d.claims, d.pods = &cluster.Cluster{}, map[string]bool{}, map[string]bool{}
+	d.known, d.claims, d.pods, d.words = &cluster.Cluster{}, map[string]bool{}, map[string]bool{}, words{known: map[string]bool{}}
 	for _, kind := range DumpKinds(d.Namespace) {
 		if d.Say != nil {
 			d.Say("read %s", kind.Name)
 		}
 		objects, err := d.list(ctx, client, &kind, b)
+		if kind.Name == "pods" {
+			d.words.complete()
+		}
 		if err != nil {
 			b.Note(fmt.Sprintf("%s could not be listed: %v", kind.Name, err))
 			continue

@@ -149,12 +149,12 @@ func (d *Dump) maskPod(p *corev1.Pod) {
 		d.Mask.Hide(p.OwnerReferences[i].Name)
 	}
 	for _, ip := range p.Status.PodIPs {
-		d.peers = append(d.peers, ip.IP)
+		d.words.add(ip.IP)
 	}
 	p.Status.HostIP, p.Status.HostIPs, p.Status.PodIP, p.Status.PodIPs = "", nil, "", nil
 	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range containers {
-			d.images = append(d.images, containers[i].Image)
+			d.words.add(containers[i].Image)
 			d.Mask.Hide(containers[i].Name)
 			containers[i].Image = leftOut
 		}
@@ -168,10 +168,10 @@ func (d *Dump) maskPod(p *corev1.Pod) {
 
 // maskStatus hides a container's image, and the texts that the container itself wrote.
 func (d *Dump) maskStatus(s *corev1.ContainerStatus) {
-	d.images = append(d.images, s.Image, s.ImageID)
+	d.words.add(s.Image, s.ImageID)
 	s.Image, s.ImageID, s.VolumeMounts = leftOut, "", nil
 	if w := s.State.Waiting; w != nil {
-		w.Message = d.unnamed(w.Message)
+		d.words.cut(&w.Message)
 	}
 	for _, t := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
 		if t != nil {
@@ -181,19 +181,6 @@ func (d *Dump) maskStatus(s *corev1.ContainerStatus) {
 	}
 }
 
-// leftOut replaces a value that is not in a bundle.
-const leftOut = "(left out)"
-
-// unnamed returns a text without the images and addresses of pods.
-func (d *Dump) unnamed(text string) string {
-	for _, word := range slices.Concat(d.images, d.peers) {
-		if word != "" {
-			text = strings.ReplaceAll(text, word, leftOut)
-		}
-	}
-	return text
-}
-
 // keepEvent returns an event about an object of the bundle; nil for others.
 func (d *Dump) keepEvent(e *corev1.Event) runtime.Object {
 	about := e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
@@ -201,7 +188,8 @@ func (d *Dump) keepEvent(e *corev1.Event) runtime.Object {
 	case e.Namespace == d.Namespace, e.InvolvedObject.Kind == "Node":
 	case e.InvolvedObject.Kind == "Pod" && d.pods[about], e.InvolvedObject.Kind == "ResourceClaim" && d.claims[about]:
 		if d.Mask != nil {
-			e.Message, e.Labels, e.Annotations = d.unnamed(e.Message), nil, nil
+			e.Labels, e.Annotations = nil, nil
+			d.words.cut(&e.Message)
 		}
 	default:
 		return nil
