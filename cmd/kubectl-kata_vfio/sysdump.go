@@ -32,7 +32,8 @@ func sysdumpCommand(s *session) *cobra.Command {
 		Long: "sysdump writes one .tar.gz with kata-vfio's objects, the claims for its devices, their pods and Events, nodes, and the logs of kata-vfio's\n" +
 			"pods. What you may not read is listed in its manifest.json with the reason, and the rest is there. It reads no Secrets, and the\n" +
 			"archive has no values of environment variables. --mask replaces the names of tenants' namespaces, pods and claims, and leaves out their\n" +
-			"images and addresses. Credentials in logs and ConfigMaps are removed by their form only: read the archive before you pass it on.\n" +
+			"images, addresses and claims' parameters. Credentials in logs and ConfigMaps are removed by their form only: read the archive before\n" +
+			"you pass it on.\n" +
 			"\n" +
 			exitCodeHelp("sysdump"),
 		Example: "  kubectl kata-vfio sysdump --mask\n  kubectl kata-vfio sysdump --since 2h -o case-4711.tar.gz\n  kubectl kata-vfio sysdump --dry-run   # lists what it would read",

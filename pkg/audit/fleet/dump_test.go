@@ -111,3 +111,50 @@ func TestMaskCutsEachWordOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestMaskedClaimHasNoWordOfItsTenant: neither its addresses, which its parameters have, too, nor what its pod calls it.
+func TestMaskedClaimHasNoWordOfItsTenant(t *testing.T) {
+	parameters := func(text string) resourceapi.DeviceConfiguration {
+		return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"kind": "VFConfig", %s}`, text)},
+		}}
+	}
+	ofClaim := parameters(`"mac": "02:00:5e:10:00:01", "network": {"addresses": ["192.0.2.10/24"], "routes": [{"to": "10.77.0.0/16", "via": "192.0.2.1"}]}`)
+	claim := tenantsClaim()
+	claim.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: *ofClaim.DeepCopy()}}
+	claim.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
+		{Source: resourceapi.AllocationConfigSourceClass, DeviceConfiguration: parameters(`"vlan": 4711`)},
+		{Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: ofClaim},
+	}
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{
+		{Driver: v1alpha1.DriverName, Data: &runtime.RawExtension{Raw: []byte(`{"address": "0000:3b:00.0"}`)}},
+		{Driver: "net.example", Data: &runtime.RawExtension{Raw: []byte(`{"ip": "192.0.2.11"}`)}},
+	}
+	pod := tenantsPod("x/y")
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{
+		{Name: "globex-gpu", ResourceClaimTemplateName: new("globex-template")}, {Name: "other", ResourceClaimName: new("globex-net")},
+	}
+	pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "globex-gpu"}}
+	pod.Status = corev1.PodStatus{
+		PodIP: "10.9.0.7", Message: "x/y is out", Conditions: []corev1.PodCondition{{Message: "10.9.0.7 does not answer"}},
+		ResourceClaimStatuses:                []corev1.PodResourceClaimStatus{{Name: "globex-gpu", ResourceClaimName: new("globex-made")}},
+		ExtendedResourceClaimStatus:          &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "globex-extended"},
+		NodeAllocatableResourceClaimStatuses: []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "globex-memory"}},
+		EphemeralContainerStatuses:           []corev1.ContainerStatus{{Name: "globex-debugger"}},
+		VolumeHealth:                         []corev1.PodVolumeHealth{{Name: "globex-data"}},
+	}
+	text := masked(t, claim, pod)
+	for _, word := range []string{"acme", "weights", "trainer", "02:00:5e:10:00:01", "192.0.2.1", "10.77.0.0", "10.9.0.7", "x/y", "globex"} {
+		if strings.Contains(text, word) {
+			t.Errorf("the bundle has %q", word)
+		}
+	}
+	for _, want := range []string{`"vlan": 4711`, `"leftOut": true`, `"address": "0000:3b:00.0"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the bundle lacks %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}

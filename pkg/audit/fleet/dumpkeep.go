@@ -73,7 +73,8 @@ func (d *Dump) keepConfigMap(c *corev1.ConfigMap) {
 	}
 }
 
-// keepClaim hides a claim's names. A masked bundle leaves out its labels and annotations, which are the tenant's own words, and its addresses.
+// keepClaim hides a claim's names. A masked bundle leaves out its labels and annotations, which are the tenant's own words, its
+// parameters and its addresses.
 func (d *Dump) keepClaim(c *resourceapi.ResourceClaim) {
 	d.claims[c.Namespace+"/"+c.Name] = true
 	for i := range c.Status.ReservedFor {
@@ -89,10 +90,36 @@ func (d *Dump) keepClaim(c *resourceapi.ResourceClaim) {
 	for i := range c.OwnerReferences {
 		d.Mask.Hide(c.OwnerReferences[i].Name)
 	}
-	for i := range c.Status.Devices {
-		c.Status.Devices[i].NetworkData = nil
-	}
+	maskDevices(c)
 	c.Labels, c.Annotations, c.GenerateName = nil, nil, ""
+}
+
+// maskDevices removes the addresses of a claim's devices, and the parameters that the claim sets, which have addresses, too. Those of
+// the DeviceClass stay, and so does what the plugin says of its devices.
+func maskDevices(c *resourceapi.ResourceClaim) {
+	for i := range c.Spec.Devices.Config {
+		leaveOutParameters(&c.Spec.Devices.Config[i].DeviceConfiguration)
+	}
+	if a := c.Status.Allocation; a != nil {
+		for i := range a.Devices.Config {
+			if a.Devices.Config[i].Source != resourceapi.AllocationConfigSourceClass {
+				leaveOutParameters(&a.Devices.Config[i].DeviceConfiguration)
+			}
+		}
+	}
+	for i := range c.Status.Devices {
+		s := &c.Status.Devices[i]
+		s.NetworkData = nil
+		if s.Driver != v1alpha1.DriverName {
+			s.Data = nil
+		}
+	}
+}
+
+func leaveOutParameters(c *resourceapi.DeviceConfiguration) {
+	if c.Opaque != nil {
+		c.Opaque.Parameters = runtime.RawExtension{Raw: []byte(`{"leftOut":true}`)}
+	}
 }
 
 // keepPod returns a pod of kata-vfio without the values of environment variables, and only those fields of a pod with a claim on
@@ -148,10 +175,16 @@ func (d *Dump) maskPod(p *corev1.Pod) {
 	for i := range p.OwnerReferences {
 		d.Mask.Hide(p.OwnerReferences[i].Name)
 	}
+	d.maskClaims(p)
+	d.words.add(p.Status.PodIP)
 	for _, ip := range p.Status.PodIPs {
 		d.words.add(ip.IP)
 	}
-	p.Status.HostIP, p.Status.HostIPs, p.Status.PodIP, p.Status.PodIPs = "", nil, "", nil
+	p.Status.HostIP, p.Status.HostIPs, p.Status.PodIP, p.Status.PodIPs, p.Status.VolumeHealth = "", nil, "", nil, nil
+	d.words.cut(&p.Status.Message)
+	for i := range p.Status.Conditions {
+		d.words.cut(&p.Status.Conditions[i].Message)
+	}
 	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range containers {
 			d.words.add(containers[i].Image)
@@ -166,8 +199,26 @@ func (d *Dump) maskPod(p *corev1.Pod) {
 	}
 }
 
-// maskStatus hides a container's image, and the texts that the container itself wrote.
+// maskClaims hides what a pod calls its claims and templates, and the names of its claims for other drivers' devices.
+func (d *Dump) maskClaims(p *corev1.Pod) {
+	for i := range p.Spec.ResourceClaims {
+		c := &p.Spec.ResourceClaims[i]
+		d.Mask.Hide(c.Name, deref(c.ResourceClaimName), deref(c.ResourceClaimTemplateName))
+	}
+	for i := range p.Status.ResourceClaimStatuses {
+		d.Mask.Hide(deref(p.Status.ResourceClaimStatuses[i].ResourceClaimName))
+	}
+	for i := range p.Status.NodeAllocatableResourceClaimStatuses {
+		d.Mask.Hide(p.Status.NodeAllocatableResourceClaimStatuses[i].ResourceClaimName)
+	}
+	if extended := p.Status.ExtendedResourceClaimStatus; extended != nil {
+		d.Mask.Hide(extended.ResourceClaimName)
+	}
+}
+
+// maskStatus hides a container's name and image, and the texts that the container itself wrote.
 func (d *Dump) maskStatus(s *corev1.ContainerStatus) {
+	d.Mask.Hide(s.Name)
 	d.words.add(s.Image, s.ImageID)
 	s.Image, s.ImageID, s.VolumeMounts = leftOut, "", nil
 	if w := s.State.Waiting; w != nil {
