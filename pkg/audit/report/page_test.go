@@ -94,6 +94,16 @@ func TestMeaningFollowsWhoIsInReach(t *testing.T) {
 		"No serious failure affects tenants":  {State: finding.Fail, Severity: rule.Low, Exposure: finding.CrossTenant},
 		"do not prove that they are isolated": {State: finding.Unknown, Severity: rule.High, Exposure: finding.CrossTenant},
 		"isolated, as far as its kernel":      {State: finding.Pass, Severity: rule.High},
+
+		"from each other now, and waivers accept that":       {State: finding.Waived, Severity: rule.Critical, Exposure: finding.CrossTenant},
+		"as well isolated as it must be, and waivers accept": {State: finding.Waived, Severity: rule.High, Exposure: finding.Allocated},
+		"are isolated except for what waivers accept":        {State: finding.Waived, Severity: rule.Medium, Exposure: finding.CrossTenant},
+		"in reach of a failure that no waiver accepts":       {State: finding.Waived, Severity: rule.High, Exposure: finding.Published},
+		"Passes, 1 failure accepted by waivers":              {State: finding.Waived, Severity: rule.Low, Exposure: finding.Unexposed},
+		"Nothing fails, and 1 check is left to do by hand":   {State: finding.Manual, Severity: rule.High},
+		"Nothing fails, and every check has an answer":       {State: finding.Pass, Severity: rule.Low},
+		"No tenant is in reach of a finding that fails":      {State: finding.Pass, Severity: rule.Medium},
+		"Nothing fails, but 1 check has no answer":           {State: finding.Error, Severity: rule.High},
 	} {
 		f.ID = "ACS-009"
 		p := &report.Page{Report: &finding.Report{Findings: []finding.Finding{f}}}

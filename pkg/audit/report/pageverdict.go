@@ -68,6 +68,21 @@ func headline(s *finding.Summary, failOn rule.Severity) string {
 	case unclear > 0:
 		return fmt.Sprintf("Nothing fails, but %s no answer", output.Count(unclear, "check has", "checks have"))
 	}
+	return passes(s)
+}
+
+// passes is the headline of a run in which nothing fails and each check could tell.
+func passes(s *finding.Summary) string {
+	byHand := ""
+	if n := s.RuleStates[finding.Manual]; n > 0 {
+		byHand = ", and " + output.Count(n, "check is", "checks are") + " left to do by hand"
+	}
+	switch n := s.States[finding.Waived]; {
+	case n > 0:
+		return fmt.Sprintf("Passes, %s accepted by waivers", output.Count(n, "failure")) + byHand
+	case byHand != "":
+		return "Nothing fails" + byHand
+	}
 	return "Nothing fails, and every check has an answer"
 }
 
@@ -77,22 +92,30 @@ func meaning(r *finding.Report, items []item) string {
 	if r.Subject.Kind == "cluster" {
 		place = "cluster"
 	}
-	serious := func(exposures ...finding.Exposure) bool {
+	serious := func(state finding.State, exposure finding.Exposure) bool {
 		return slices.ContainsFunc(items, func(it item) bool {
-			return it.State == finding.Fail && it.Severity.Compare(rule.High) <= 0 && slices.Contains(exposures, it.Exposure)
+			return it.State == state && it.Severity.Compare(rule.High) <= 0 && it.Exposure == exposure
 		})
 	}
 	switch {
-	case serious(finding.CrossTenant):
+	case serious(finding.Fail, finding.CrossTenant):
 		return fmt.Sprintf("Tenants on this %s are not isolated from each other now: separate them, or fix the failures first.", place)
-	case serious(finding.Allocated):
+	case serious(finding.Fail, finding.Allocated):
 		return fmt.Sprintf("A tenant’s device on this %s is not as well isolated as it must be: fix the failures before another tenant gets it.", place)
+	case serious(finding.Waived, finding.CrossTenant): // a waiver accepts a failure, and changes nothing for tenants
+		return fmt.Sprintf("Tenants on this %s are not isolated from each other now, and waivers accept that.", place)
+	case serious(finding.Waived, finding.Allocated):
+		return fmt.Sprintf("A tenant’s device on this %s is not as well isolated as it must be, and waivers accept that.", place)
 	case r.Summary.FailsAt(rule.High):
 		return fmt.Sprintf("No tenant is affected yet, but tenants who get devices of this %s are at risk: fix the failures first.", place)
 	case r.Summary.Fails():
 		return fmt.Sprintf("No serious failure affects tenants, but the failures weaken this %s’s defenses.", place)
+	case r.Summary.Verdict == finding.Unknown && r.Summary.States[finding.Waived] > 0:
+		return "Except for what waivers accept, nothing shows that tenants are at risk, but checks without an answer do not prove that they are isolated."
 	case r.Summary.Verdict == finding.Unknown:
 		return "Nothing shows that tenants are at risk, but checks without an answer do not prove that they are isolated."
+	case r.Summary.States[finding.Waived] > 0:
+		return fmt.Sprintf("Tenants on this %s are isolated except for what waivers accept, as far as its kernel, files and hardware tell.", place)
 	}
 	return fmt.Sprintf("Tenants on this %s are isolated, as far as its kernel, files and hardware tell.", place)
 }
@@ -107,6 +130,8 @@ func reach(s *finding.Summary, items []item) string {
 		}
 	}
 	switch {
+	case !s.Fails() && s.States[finding.Waived] > 0:
+		return "No tenant is in reach of a failure that no waiver accepts."
 	case !s.Fails():
 		return "No tenant is in reach of a finding that fails."
 	case s.Tenants == 0 && everyone:
