@@ -39,7 +39,7 @@ const maxWorst = 5
 func newVerdict(p *Page, items []item) verdict {
 	s := &p.Report.Summary
 	v := verdict{State: s.Verdict, Headline: headline(s, p.FailOn), Meaning: meaning(p.Report, items), Reach: reach(s, items), Numbers: numbers(p)}
-	if s.Fails() && !s.FailsAt(p.FailOn) {
+	if n, _ := unclear(s); n == 0 && s.Fails() && !s.FailsAt(p.FailOn) {
 		v.State = finding.Error // the amber sign: the run itself passes
 	}
 	for _, it := range items {
@@ -51,7 +51,8 @@ func newVerdict(p *Page, items []item) verdict {
 }
 
 func headline(s *finding.Summary, failOn rule.Severity) string {
-	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
+	n, what := unclear(s)
+	noAnswer := output.Count(n, what+" has", what+"s have") + " no answer"
 	switch {
 	case s.Fails():
 		var parts []string
@@ -61,12 +62,15 @@ func headline(s *finding.Summary, failOn rule.Severity) string {
 			}
 		}
 		failed := fmt.Sprintf("%s %s", enumerate(parts), output.Plural(s.RuleStates[finding.Fail], "check"))
-		if !s.FailsAt(failOn) {
-			return fmt.Sprintf("Passes at severity %s; less severe failures: %s", failOn, failed)
+		switch {
+		case s.FailsAt(failOn):
+			return "Fails: " + failed
+		case n > 0:
+			return fmt.Sprintf("Undetermined at severity %s: %s; less severe failures: %s", failOn, noAnswer, failed)
 		}
-		return "Fails: " + failed
-	case unclear > 0:
-		return fmt.Sprintf("Nothing fails, but %s no answer", output.Count(unclear, "check has", "checks have"))
+		return fmt.Sprintf("Passes at severity %s; less severe failures: %s", failOn, failed)
+	case n > 0:
+		return "Nothing fails, but " + noAnswer
 	}
 	return passes(s)
 }
@@ -108,6 +112,9 @@ func meaning(r *finding.Report, items []item) string {
 		return fmt.Sprintf("A tenant’s device on this %s is not as well isolated as it must be, and waivers accept that.", place)
 	case r.Summary.FailsAt(rule.High):
 		return fmt.Sprintf("No tenant is affected yet, but tenants who get devices of this %s are at risk: fix the failures first.", place)
+	case r.Summary.Fails() && r.Undetermined():
+		return fmt.Sprintf("No failure that is known to be serious affects tenants, but the failures weaken this %s’s defenses, "+
+			"and checks without an answer do not prove that tenants are isolated.", place)
 	case r.Summary.Fails():
 		return fmt.Sprintf("No serious failure affects tenants, but the failures weaken this %s’s defenses.", place)
 	case r.Summary.Verdict == finding.Unknown && r.Summary.States[finding.Waived] > 0:

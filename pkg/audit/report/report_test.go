@@ -172,6 +172,38 @@ func TestHeadlineGoesByTheGate(t *testing.T) {
 	}
 }
 
+// TestHeadlineIsUndetermined where nothing fails at --fail-on and a check could not tell, also if this check fails for another function.
+func TestHeadlineIsUndetermined(t *testing.T) {
+	low := finding.Finding{ID: "HOST-003", State: finding.Fail, Severity: rule.Low}
+	for about, c := range map[string]struct {
+		open          finding.Finding
+		table, inPage string
+	}{
+		"another check": {
+			finding.Finding{ID: "ACS-001", State: finding.Unknown, Severity: rule.High},
+			"! gpu-07 is undetermined at --fail-on high: 1 check could not tell",
+			"Undetermined at severity high: 1 check has no answer; less severe failures: 1 low check",
+		},
+		"the same check": {
+			finding.Finding{ID: "HOST-003", State: finding.Error, Severity: rule.Low, Object: "another"},
+			"! gpu-07 is undetermined at --fail-on high: 1 finding could not tell",
+			"Undetermined at severity high: 1 finding has no answer; less severe failures: 1 low check",
+		},
+	} {
+		for format, want := range map[string][]string{
+			"table": {c.table}, "md": {strings.TrimPrefix(c.table, "! gpu-07 ")}, "json": {`"verdict": "unknown"`},
+			"html": {c.inPage, `class="verdict is-unknown"`, "and checks without an answer do not prove that tenants are isolated"},
+		} {
+			got := write(t, document([]finding.Finding{low, c.open}), format, report.Options{FailOn: rule.High})
+			for _, text := range want {
+				if !strings.Contains(got, text) {
+					t.Errorf("%s: %s lacks %q", about, format, text)
+				}
+			}
+		}
+	}
+}
+
 // TestTotalsAddUpToTheChecks that the headline counts, whatever the number of findings.
 func TestTotalsAddUpToTheChecks(t *testing.T) {
 	for about, d := range map[string]*report.Document{"few": document(few()), "many": document(many())} {

@@ -86,22 +86,30 @@ func (t *table) verdict(d *Document) {
 
 // verdictWords returns a summary in words, and whether the run fails because of it.
 func verdictWords(s *finding.Summary, failOn rule.Severity) string {
-	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
+	n, what := unclear(s)
 	switch {
 	case s.FailsAt(failOn):
 		return "fails: " + failedWords(s) + affectedWords(s)
-	case s.Fails() && unclear > 0:
+	case s.Fails() && n > 0:
 		return fmt.Sprintf("is undetermined at --fail-on %s: %s could not tell; less severe failures: %s",
-			failOn, output.Count(unclear, "check"), failedWords(s)+affectedWords(s))
+			failOn, output.Count(n, what), failedWords(s)+affectedWords(s))
 	case s.Fails():
 		return fmt.Sprintf("passes at --fail-on %s; less severe failures: %s", failOn, failedWords(s)+affectedWords(s))
-	case unclear > 0:
-		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", output.Count(unclear, "check"))
+	case n > 0:
+		return fmt.Sprintf("is undetermined: nothing fails, but %s could not tell", output.Count(n, what))
 	}
 	if waived := s.States[finding.Waived]; waived > 0 {
 		return fmt.Sprintf("passes, %s accepted by waivers", output.Count(waived, "failure"))
 	}
 	return "passes"
+}
+
+// unclear counts the checks that could not tell, or the findings if each of these checks also fails: a check counts by its worst finding.
+func unclear(s *finding.Summary) (n int, what string) {
+	if n := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]; n > 0 {
+		return n, "check"
+	}
+	return s.States[finding.Unknown] + s.States[finding.Error], "finding"
 }
 
 // affectedWords names the pods and tenants that the failures affect, or returns "" if there are none.
