@@ -32,6 +32,9 @@ type Report struct {
 	NodeRecords *NodeRecords `json:"books,omitempty"`
 	// Kata is set in a node's report; nil if it was not requested.
 	Kata *Kata `json:"kata,omitempty"`
+	// Passed are the rules whose findings passed or did not apply, and were removed when the report was read. A rule that is neither here
+	// nor in Findings was not checked.
+	Passed []string `json:"-"`
 	// Source is the pod that wrote a node's report. It is empty if the log does not name the pod.
 	Source string `json:"-"`
 }

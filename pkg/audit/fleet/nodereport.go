@@ -115,7 +115,7 @@ func decodeStream(data []byte, nodeName string) ([]*finding.Report, error) {
 }
 
 // wantNode returns an error for a report that is not about a node. From other reports, it removes what a roll-up does not need:
-// only the findings that need attention, and the counts, are kept.
+// only the findings that need attention, the counts, and the IDs of the other checks are kept.
 func wantNode(r *finding.Report) error {
 	if err := KnownReport(r); err != nil {
 		return err
@@ -134,8 +134,14 @@ func wantNode(r *finding.Report) error {
 		r.Finish()
 	}
 	r.Findings = slices.DeleteFunc(r.Findings, func(f finding.Finding) bool {
-		return f.State == finding.Pass || f.State == finding.NotApplicable
+		passed := f.State == finding.Pass || f.State == finding.NotApplicable
+		if passed {
+			r.Passed = append(r.Passed, f.ID)
+		}
+		return passed
 	})
+	slices.Sort(r.Passed)
+	r.Passed = slices.Compact(r.Passed)
 	// DeleteFunc does not shrink the array, which would keep the passes of a large cluster in memory.
 	r.Findings = slices.Clip(slices.Clone(r.Findings))
 	return nil

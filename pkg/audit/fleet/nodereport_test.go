@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,5 +152,19 @@ func TestPodIsBelievedForOneNode(t *testing.T) {
 		if len(refused) != tt.refused || len(credible) != len(tt.reports)-tt.refused {
 			t.Errorf("%s: %d credible, %d refused, want %d refused", name, len(credible), len(refused), tt.refused)
 		}
+	}
+}
+
+// TestPassesLeaveTheirIDs: without its finding, a check that passed is told from one that was not made.
+func TestPassesLeaveTheirIDs(t *testing.T) {
+	const text = `{"subject":{"kind":"node","name":"n1","time":"2026-11-22T10:00:00Z"},"findings":[{"id":"RT-001","state":"fail","severity":"high"},` +
+		`{"id":"RT-003","state":"pass","severity":"high"},{"id":"RT-002","state":"notapplicable","severity":"high"},` +
+		`{"id":"RT-003","state":"pass","severity":"high"}]}`
+	reports, err := fleet.ReadReports(strings.NewReader(text), []string{"-"}, "")
+	if err != nil || len(reports) != 1 {
+		t.Fatalf("Read = %v, %v, want one report", reports, err)
+	}
+	if r := reports[0]; len(r.Findings) != 1 || !slices.Equal(r.Passed, []string{"RT-002", "RT-003"}) {
+		t.Errorf("findings %v, passed %q; want the failure, and RT-002 and RT-003", r.Findings, r.Passed)
 	}
 }

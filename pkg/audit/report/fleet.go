@@ -49,9 +49,13 @@ type fleetNode struct {
 	Cells []fleetCell `json:"cells"`
 	// Open are rules that fail or have no answer now.
 	Open []openRule `json:"open"`
-	// New are the rules that fail now and did not fail in the oldest report. Fixed are the rules that failed then and do not fail now.
-	New   []string `json:"new"`
-	Fixed []string `json:"fixed"`
+	// New are the rules that fail now and did not fail in the oldest report. Fixed are the rules that failed then and pass now. Unanswered
+	// are those that failed then, and have no answer or were not checked now. A rule that a waiver accepts now is in none of them.
+	New        []string `json:"new"`
+	Fixed      []string `json:"fixed"`
+	Unanswered []string `json:"unanswered"`
+	// unanswered counts the rules of Unanswered by the severity with which they failed.
+	unanswered map[rule.Severity]int
 }
 
 // tally counts the rules that fail, by severity, and those without an answer.
@@ -148,10 +152,47 @@ func newFleetNode(r *fleet.NodeReport) fleetNode {
 		}
 	}
 	before, now := openRules(oldest), openRules(r.Report)
-	return fleetNode{
+	n := fleetNode{
 		Name: r.Node, From: oldest.Subject.Time, To: r.Report.Subject.Time, Reports: 1 + len(r.Older), Verdict: r.Report.Summary.Verdict,
-		Before: newTally(before), Now: newTally(now), Open: now, New: failsOnly(now, before), Fixed: failsOnly(before, now),
+		Before: newTally(before), Now: newTally(now), Open: now, New: failsOnly(now, before),
+		Fixed: []string{}, Unanswered: []string{}, unanswered: map[rule.Severity]int{},
 	}
+	n.follow(before, worstStates(r.Report))
+	return n
+}
+
+// follow sorts the rules that failed by their states now.
+func (n *fleetNode) follow(before []openRule, now map[string]finding.State) {
+	for _, o := range before {
+		if o.State != finding.Fail {
+			continue
+		}
+		switch now[o.ID] {
+		case finding.Fail, finding.Waived:
+		case finding.Pass, finding.NotApplicable:
+			n.Fixed = append(n.Fixed, o.ID)
+		case finding.Unknown, finding.Error, finding.Manual, "": // "": it was not checked
+			n.Unanswered = append(n.Unanswered, o.ID)
+			n.unanswered[o.Severity]++
+		}
+	}
+	slices.Sort(n.Fixed)
+	slices.Sort(n.Unanswered)
+}
+
+// worstStates returns the worst state of each rule that was checked.
+func worstStates(r *finding.Report) map[string]finding.State {
+	states := map[string]finding.State{}
+	for _, id := range r.Passed {
+		states[id] = finding.Pass
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if have, ok := states[f.ID]; !ok || f.State.Compare(have) < 0 {
+			states[f.ID] = f.State
+		}
+	}
+	return states
 }
 
 func reportTime(r *finding.Report) time.Time {

@@ -22,14 +22,19 @@ func fails(id string, s rule.Severity) finding.Finding {
 	return finding.Finding{ID: id, Title: "title of " + id, State: finding.Fail, Severity: s}
 }
 
+func passes(id string) finding.Finding {
+	return finding.Finding{ID: id, State: finding.Pass, Severity: rule.High}
+}
+
 const monday, tuesday = "2026-11-23T08:00:00Z", "2026-11-24T08:00:00Z"
 
 func TestWorstComesFirstWithItsTrend(t *testing.T) {
 	unknown := finding.Finding{ID: "RT-001", State: finding.Unknown, Severity: rule.High}
 	f := report.NewFleet([]*finding.Report{
-		reportOf("good", tuesday, finding.Finding{ID: "IOM-001", State: finding.Pass, Severity: rule.High}),
+		reportOf("good", tuesday, passes("IOM-001")),
 		reportOf("low", tuesday, fails("HOST-003", rule.Low), unknown),
-		reportOf("bad", tuesday, fails("ACS-001", rule.Critical), fails("ACS-001", rule.Critical), fails("ACS-002", rule.High)),
+		reportOf("bad", tuesday, fails("ACS-001", rule.Critical), fails("ACS-001", rule.Critical), fails("ACS-002", rule.High),
+			passes("IOM-001"), passes("IOM-002")),
 		reportOf("bad", monday, fails("ACS-001", rule.Critical), fails("IOM-001", rule.High), fails("IOM-002", rule.High)),
 	}, report.Period{})
 	if !slices.Equal(f.Groups, []string{"ACS", "HOST", "RT"}) {
@@ -53,10 +58,15 @@ func TestWorstComesFirstWithItsTrend(t *testing.T) {
 
 // TestTrendFollowsTheWorstSeverity: a node that gets worse is not called better because less severe checks pass.
 func TestTrendFollowsTheWorstSeverity(t *testing.T) {
+	const most = 9
 	of := func(critical, high, low int) (all []finding.Finding) {
 		for s, n := range map[rule.Severity]int{rule.Critical: critical, rule.High: high, rule.Low: low} {
-			for i := range n {
-				all = append(all, fails(fmt.Sprintf("ACS-%s%d", s, i), s))
+			for i := range most {
+				f := fails(fmt.Sprintf("ACS-%s%d", s, i), s)
+				if i >= n {
+					f.State = finding.Pass
+				}
+				all = append(all, f)
 			}
 		}
 		return all
@@ -77,6 +87,50 @@ func TestTrendFollowsTheWorstSeverity(t *testing.T) {
 			n := &report.NewFleet([]*finding.Report{reportOf("a", monday, c.before...), reportOf("a", tuesday, c.now...)}, report.Period{}).Nodes[0]
 			if n.Trend() != c.trend || n.Cells[0].Text() != c.cell {
 				t.Errorf("trend %q, cell %q, want %q, %q", n.Trend(), n.Cells[0].Text(), c.trend, c.cell)
+			}
+		})
+	}
+}
+
+// TestOnlyAPassFixes: a check that failed and has no answer now, is accepted, or was not made, is not fixed, and no arrow says so.
+func TestOnlyAPassFixes(t *testing.T) {
+	in := func(state finding.State) []finding.Finding {
+		return []finding.Finding{{ID: "ACS-001", State: state, Severity: rule.High}}
+	}
+	for name, c := range map[string]struct {
+		findings          []finding.Finding
+		fixed, unanswered []string
+		trend             string
+	}{
+		"it passes":                     {findings: in(finding.Pass), fixed: []string{"ACS-001"}, trend: "2 → 1 ▼"},
+		"nothing here is its object":    {findings: in(finding.NotApplicable), fixed: []string{"ACS-001"}, trend: "2 → 1 ▼"},
+		"it could not tell":             {findings: in(finding.Unknown), unanswered: []string{"ACS-001"}, trend: "2 → 1 ?"},
+		"it could not tell of one":      {findings: append(in(finding.Unknown), passes("ACS-001")), unanswered: []string{"ACS-001"}, trend: "2 → 1 ?"},
+		"it had an error":               {findings: in(finding.Error), unanswered: []string{"ACS-001"}, trend: "2 → 1 ?"},
+		"it is left to do by hand":      {findings: in(finding.Manual), unanswered: []string{"ACS-001"}, trend: "2 → 1 ?"},
+		"it was not made":               {unanswered: []string{"ACS-001"}, trend: "2 → 1 ?"},
+		"a waiver accepts it":           {findings: in(finding.Waived), trend: "2 → 1 ▼"},
+		"it still fails":                {findings: in(finding.Fail), trend: "2 → 2 ="},
+		"it is replaced by another one": {findings: []finding.Finding{fails("ACS-002", rule.High)}, unanswered: []string{"ACS-001"}, trend: "2 → 2 ?"},
+		"it is outnumbered by new ones": {
+			findings: []finding.Finding{fails("ACS-002", rule.High), fails("ACS-003", rule.High)}, unanswered: []string{"ACS-001"}, trend: "2 → 3 ▲",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			low := fails("HOST-003", rule.Low)
+			f := report.NewFleet([]*finding.Report{
+				reportOf("a", monday, fails("ACS-001", rule.High), low), reportOf("a", tuesday, append(c.findings, low)...),
+			}, report.Period{})
+			n := &f.Nodes[0]
+			if !slices.Equal(n.Fixed, c.fixed) || !slices.Equal(n.Unanswered, c.unanswered) || n.Trend() != c.trend {
+				t.Errorf("fixed %q, unanswered %q, trend %q; want %q, %q, %q", n.Fixed, n.Unanswered, n.Trend(), c.fixed, c.unanswered, c.trend)
+			}
+			var page bytes.Buffer
+			if err := f.Write(&page, "html", 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(page.String(), "and no answer now:</b> ACS-001"); got != (len(c.unanswered) > 0) {
+				t.Errorf("the page names a check without an answer: %t", got)
 			}
 		})
 	}
@@ -172,7 +226,7 @@ func TestPeriodChoosesReports(t *testing.T) {
 	reports := []*finding.Report{
 		reportOf("a", monday, fails("ACS-001", rule.High)),
 		reportOf("a", tuesday, fails("ACS-001", rule.High), fails("ACS-002", rule.High)),
-		reportOf("a", wednesday, finding.Finding{ID: "ACS-001", State: finding.Pass, Severity: rule.High}),
+		reportOf("a", wednesday, passes("ACS-001"), passes("ACS-002")),
 		reportOf("b", monday, fails("ACS-001", rule.High)),
 	}
 	for in, want := range map[report.Period]struct{ trend, unseen string }{

@@ -69,7 +69,8 @@ func (f *Fleet) checkLines(width int) []string {
 
 // Trend compares the failing rules of the oldest and the latest report; empty for a node with one report. The worst severity whose
 // number changes decides: a node with fewer failures got worse if one of them is critical now. If the sum does not show this
-// change, the text has the numbers of that severity, too.
+// change, the text has the numbers of that severity, too. A question mark says that the number fell, or stayed, only because checks that
+// failed have no answer now.
 func (n *fleetNode) Trend() string {
 	if n.Reports < 2 {
 		return ""
@@ -78,7 +79,9 @@ func (n *fleetNode) Trend() string {
 	text := fmt.Sprintf("%d → %d ", n.Before.Fails, n.Now.Fails)
 	for _, s := range finding.Severities() {
 		before, now := n.Before.Failed[s], n.Now.Failed[s]
-		switch {
+		switch lost := n.unanswered[s]; {
+		case lost > 0 && now <= before && now+lost >= before:
+			return text + "?"
 		case now == before:
 		// The sum changes in the same direction as the worst severity that changes, so that it misleads nobody.
 		case cmp.Compare(sum, 0) == cmp.Compare(now, before):
