@@ -220,6 +220,11 @@ func filtersNarrow(b browser) {
 	if got := visible(p, "details.item"); got != 3 {
 		b.t.Errorf("a click on what passes shows %d findings", got)
 	}
+	p.Eval(`document.querySelector('.numbers a[data-state="unknown error"]').click()`, nil)
+	number := eval[string](p, `document.querySelector('.numbers a[data-state="unknown error"] b').textContent`)
+	if got := visible(p, "details.item"); got != 2 || number != "2" {
+		b.t.Errorf("a click on %q without an answer shows %d findings, want 2", number, got)
+	}
 	b.keep("filtered.png", func() []byte { return p.Screenshot(false) })
 }
 

@@ -7,7 +7,7 @@
   const form = document.getElementById("filters");
   const items = all(".item");
   const fits = (item, f) =>
-    (!f.state || item.dataset.state === f.state) &&
+    (!f.state || f.state.split(" ").includes(item.dataset.state)) &&
     (!f.severity || item.dataset.severity === f.severity) &&
     (!f.group || item.dataset.group === f.group) &&
     (!f.tenant || item.dataset.tenants.includes("|" + f.tenant + "|")) &&

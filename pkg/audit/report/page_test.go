@@ -85,6 +85,23 @@ func TestEverythingIsOnThePage(t *testing.T) {
 	}
 }
 
+// TestNumbersLeadToAsManyFindings: the filter that a number presets is one of its choices, and finds as many rules as the number says.
+func TestNumbersLeadToAsManyFindings(t *testing.T) {
+	text := render(t, samplePage())
+	for label, states := range map[string][]string{"without an answer": {"unknown", "error"}, "waived": {"waived"}, "passes": {"pass"}} {
+		choice, found := strings.Join(states, " "), 0
+		for _, state := range states {
+			found += strings.Count(text, `data-state="`+state+`" data-severity="`) - strings.Count(text, `href="#findings" data-state="`+state+`"`)
+		}
+		if want := fmt.Sprintf(`data-state="%s" data-severity=""><b>%d</b> <span>%s</span>`, choice, found, label); found == 0 || !strings.Contains(text, want) {
+			t.Errorf("%d rules are %q, and the page lacks %q", found, states, want)
+		}
+		if !strings.Contains(text, `<option value="`+choice+`">`) {
+			t.Errorf("the filter lacks the choice %q", choice)
+		}
+	}
+}
+
 // TestMeaningFollowsWhoIsInReach: the sentence below the verdict is about tenants.
 func TestMeaningFollowsWhoIsInReach(t *testing.T) {
 	for want, f := range map[string]finding.Finding{

@@ -196,9 +196,14 @@ func newSections(items []item) []pageSection {
 	return list
 }
 
+// noAnswer is the filter's choice of both states without an answer. The script splits it.
+const noAnswer = string(finding.Unknown + " " + finding.Error)
+
 // filters are the choices that the page's filters offer.
 type filters struct {
-	States     []finding.State
+	States []finding.State
+	// NoAnswer is the choice of all states without an answer; empty if no item is in one.
+	NoAnswer   string
 	Severities []rule.Severity
 	Groups     []string
 	Tenants    []tenant
@@ -207,6 +212,9 @@ type filters struct {
 func newFilters(items []item, who *tenants) filters {
 	f := filters{Tenants: who.list}
 	for i := range items {
+		if items[i].State == finding.Unknown || items[i].State == finding.Error {
+			f.NoAnswer = noAnswer
+		}
 		f.States = append(f.States, items[i].State)
 		f.Severities = append(f.Severities, items[i].Severity)
 		f.Groups = append(f.Groups, items[i].Rule.Group())

@@ -26,7 +26,7 @@ type node struct {
 	Undrawn int
 	Broken  bool
 	// Functions are the functions that have their own part of the page: GPUs, PFs and drives, functions of other kinds that a tenant
-	// has or that a finding is about, and VFs without their PF.
+	// has or had, and VFs without their PF.
 	Functions []function
 	// Others are bridges and the rest, in a table.
 	Others []function

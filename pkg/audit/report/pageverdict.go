@@ -28,8 +28,8 @@ type number struct {
 	Label string
 	// Kind is the CSS class that colors the number: "bad", "warn", "good" or none.
 	Kind string
-	// State and Severity preset the filters for the counted findings.
-	State    finding.State
+	// State and Severity preset the filters for the counted findings. State is a choice of the filter: a state, or noAnswer.
+	State    string
 	Severity rule.Severity
 }
 
@@ -160,13 +160,13 @@ func numbers(p *Page) []number {
 		if s.FailedRules[severity] > 0 {
 			kind = "sev-" + string(severity)
 		}
-		list = append(list, number{fmt.Sprint(s.FailedRules[severity]), string(severity), kind, finding.Fail, severity})
+		list = append(list, number{fmt.Sprint(s.FailedRules[severity]), string(severity), kind, string(finding.Fail), severity})
 	}
 	unclear := s.RuleStates[finding.Unknown] + s.RuleStates[finding.Error]
 	list = append(list,
-		number{fmt.Sprint(unclear), "without an answer", kindIf(unclear > 0, "warn"), finding.Unknown, ""},
-		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", finding.Waived, ""},
-		number{fmt.Sprint(s.RuleStates[finding.Pass]), output.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", finding.Pass, ""})
+		number{fmt.Sprint(unclear), "without an answer", kindIf(unclear > 0, "warn"), noAnswer, ""},
+		number{fmt.Sprint(s.RuleStates[finding.Waived]), "waived", "", string(finding.Waived), ""},
+		number{fmt.Sprint(s.RuleStates[finding.Pass]), output.Plural(s.RuleStates[finding.Pass], "pass", "passes"), "", string(finding.Pass), ""})
 	if p.Inventory != nil {
 		refused, all := countRefused(p.Inventory)
 		list = append(list, number{Value: fmt.Sprint(refused), Label: fmt.Sprintf("of %s refused", output.Count(all, "function")), Kind: kindIf(refused > 0, "warn")})
