@@ -163,9 +163,24 @@ func (t *Tenancy) times() []time.Time {
 	if t.Ledger != nil {
 		for _, s := range t.Ledger.Stays {
 			list = append(list, s.From)
+			if s.To != nil {
+				list = append(list, *s.To)
+			}
 		}
 	}
 	return list
+}
+
+// until returns the end of the tenancy's bar. A present tenancy lasts to the end of the drawing. The end of a lost one is not known, and
+// only what is known is drawn: another tenant may have the function since.
+func (t *Tenancy) until(last time.Time) time.Time {
+	switch {
+	case t.Ended():
+		return t.To
+	case t.Open():
+		return last
+	}
+	return slices.MaxFunc(t.times(), time.Time.Compare)
 }
 
 // span returns the first and the last time of the drawing, with a little room before the
@@ -194,25 +209,23 @@ func span(list []Tenancy, until time.Time) (first, last time.Time) {
 }
 
 func newBar(t namedTenancy, first, last time.Time) bar {
-	from, to := t.From, t.To
+	from, to := t.From, t.until(last)
 	if from.IsZero() {
 		from = first
-	}
-	if to.IsZero() {
-		to = last
 	}
 	b := bar{Tenancy: t, X: place(from, first, last)}
 	b.W = max(3, place(to, first, last)-b.X)
 	if t.Ledger != nil {
-		b.Stays = newStays(t.Ledger.Stays, first, last)
+		b.Stays = newStays(t.Ledger.Stays, to, first, last)
 	}
 	return b
 }
 
-func newStays(list []facts.Stay, first, last time.Time) []stay {
+// newStays draws the times in VMs. One without an end is drawn to the end of its bar.
+func newStays(list []facts.Stay, barEnd, first, last time.Time) []stay {
 	var stays []stay
 	for _, s := range list[max(len(list)-maxStays, 0):] {
-		to := last
+		to := barEnd
 		if s.To != nil {
 			to = *s.To
 		}
