@@ -16,7 +16,7 @@ const (
 	ChangeMissing
 )
 
-// KernelChange is a change of Linux that makes VMs with devices start faster. Some kernels have it.
+// KernelChange is a change of Linux by which VMs with devices start, start faster, or can do more. Some kernels have it.
 type KernelChange struct {
 	// Commit and Title are those of the mainline commit.
 	Commit, Title string
@@ -42,6 +42,12 @@ const LargeBAR = 8 << 30
 // stable branch has the change.
 func LargeMappings() KernelChange {
 	return KernelChange{Commit: "0fd06844de5d", Title: "vfio/type1: Use mapping page mask for pfnmaps", releases: []string{"6.15"}}
+}
+
+// FileMappings is the change by which iommufd maps memory by its file (IOMMU_IOAS_MAP_FILE). Without it, a QEMU that [MapsFiles] starts no
+// VM with a device by iommufd if the VM's memory is a file: `vfio_container_dma_map(...) = -25 (Inappropriate ioctl for device)`.
+func FileMappings() KernelChange {
+	return KernelChange{Commit: "f4986a72d6e4", Title: "iommufd: Add IOMMU_IOAS_MAP_FILE", releases: []string{"6.13"}}
 }
 
 // MapsPeers is the change by which iommufd maps a BAR of one function for DMA of another: VFIO exports the BAR as a dma-buf, and

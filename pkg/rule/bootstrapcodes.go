@@ -62,6 +62,8 @@ const (
 	PartitionsActivatedTwice Code = "PartitionsActivatedTwice"
 	// SlowStart: the kernel or QEMU lacks a change without which VMs with devices start slowly.
 	SlowStart Code = "SlowStart"
+	// FileMappingMissing: iommufd of this kernel can't map the memory of VMs for the installed QEMU.
+	FileMappingMissing Code = "FileMappingMissing"
 	// StartupCommandConflict: a command at the node's start undoes a setting on which the plugin relies.
 	StartupCommandConflict Code = "StartupCommandConflict"
 )

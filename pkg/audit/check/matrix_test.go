@@ -32,7 +32,7 @@ type fault struct {
 // faults returns all faults, at least one for each rule that can fail.
 func faults() []fault {
 	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(), sliceFaults(), fabricManagerFaults(), partitionFaults(),
-		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults(),
+		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), guestMemoryFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults(),
 		romFaults(), bmcFaults(), numaFaults(), gpuNodeFaults(), gpuInContainerFaults(), vfioKataFaults(), runningFaults(), topologyFaults(),
 		[]fault{kataFault("RT-011", "rootless", "[hypervisor.qemu]\nrootless = true\n")})
 }

@@ -15,7 +15,7 @@ import (
 // runtimeChecks returns the checks of group RT: the configuration of the container runtime, NRI, Kata and the kubelet keeps devices
 // with their tenants.
 func runtimeChecks() []Check {
-	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeSharingChecks(), runtimeHardeningChecks(), runtimeGuestChecks(), runtimeTopologyChecks(), []Check{qemuSpeedCheck(), containerdServesCheck()})
+	all := slices.Concat(runtimeHandlerChecks(), runtimeNodeChecks(), runtimeVMMChecks(), runtimeSharingChecks(), runtimeHardeningChecks(), runtimeGuestChecks(), runtimeTopologyChecks(), []Check{qemuSpeedCheck(), guestMemoryCheck(), containerdServesCheck()})
 	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }

@@ -97,20 +97,25 @@ func alignsMappings(n *facts.Node) Answer {
 }
 
 func qemuAligns(n *facts.Node, program runtimes.Setting) Answer {
-	const plain = "qemu-system-x86_64"
-	// Kata's archive has the program as bin/NAME, and the versions in its top directory.
-	versions := n.Read(path.Join(path.Dir(path.Dir(program.Text())), "versions.yaml"))
-	version := ""
-	if base := path.Base(program.Text()); versions.OK() && (base == plain || base == "qemu-system-aarch64") {
-		version, _ = facts.KataQEMU([]byte(versions.Value))
-	}
-	versions.Value = version
-	switch facts.AlignsMappings(version) {
+	version := qemuVersion(n, program)
+	switch facts.AlignsMappings(version.Value) {
 	case facts.ChangeIn:
-		return pass("", program.Fact(), versions)
+		return pass("", program.Fact(), version)
 	case facts.ChangeMissing:
-		return fail(fmt.Sprintf("QEMU is %s, which does not align mappings of BARs", version), program.Fact(), versions)
+		return fail(fmt.Sprintf("QEMU is %s, which does not align mappings of BARs", version.Value), program.Fact(), version)
 	case facts.ChangeUnknown:
 	}
 	return say(finding.Manual, fmt.Sprintf("can't tell whether %s is QEMU 9.2 or later: no file shows its version; run it with --version", program.Text()), []facts.Fact{program.Fact()})
+}
+
+// qemuVersion reads the version of a QEMU, which only Kata's releases say. It is empty for other programs.
+func qemuVersion(n *facts.Node, program runtimes.Setting) facts.Fact {
+	// Kata's archive has the program as bin/NAME, and the versions in its top directory.
+	versions := n.Read(path.Join(path.Dir(path.Dir(program.Text())), "versions.yaml"))
+	version := ""
+	if base := path.Base(program.Text()); versions.OK() && (base == "qemu-system-x86_64" || base == "qemu-system-aarch64") {
+		version, _ = facts.KataQEMU([]byte(versions.Value))
+	}
+	versions.Value = version
+	return versions
 }

@@ -21,7 +21,7 @@ func sayings() []saying {
 		{"the calling process is not visible", "the plugin can't see Kata's process. Ask the cluster's admin to restore `hostPID: true` in the DaemonSet kata-vfio-plugin"},
 		{"the devices that it should have are unknown", "the kubelet did not answer. It tries again; if that lasts, the cluster's admin finds the reason in the kubelet's log"},
 		{`required plugin "kata-vfio" not present`, "the container runtime does not call the plugin. Ask the cluster's admin: \"Container runtime does not call the plugin\" in the runbook"},
-		{"exiting QMP loop", "QEMU ended while the VM started. Mostly the node or the pod's memory limit was exceeded: the RuntimeClass's overhead must cover the VM. The node's log has QEMU's reason"},
+		{"exiting QMP loop", "QEMU ended while the VM started. Mostly the node or the pod's memory limit was exceeded: the RuntimeClass's overhead must cover the VM. The node's log has QEMU's reason. If each try ends at once, the kernel may be too old for QEMU (runtimeclass/README.md, Kernel and QEMU)"},
 		{"connecting to vsock", noAgent},
 		{"vsock: failed to connect to", noAgent},
 		{"dial_timeout", "the VM boots too slowly within the pod's CPU limit. Keep the RuntimeClass's overhead of one CPU"},

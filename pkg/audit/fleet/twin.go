@@ -18,7 +18,7 @@ func isOfTwinsClaim(r *resourceapi.DeviceTaintRule) bool {
 	return r.Spec.Taint.Key == v1alpha1.TaintTwin && r.Annotations[v1alpha1.AnnotationTwinClaim] != ""
 }
 
-// lentWords says who has the GPU of a device that is lent.
+// lentWords names the driver whose claim has the GPU of a device that is lent.
 func (d *Device) lentWords() string {
 	return cmp.Or(d.published.Details.SharedWith, "the other driver") + " has the GPU"
 }

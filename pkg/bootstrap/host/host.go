@@ -32,6 +32,7 @@ func Wanted(tree state.Tree, b *blueprint.Blueprint, p *Platform) state.Wanted {
 	n.preflight()
 	n.startedCommands()
 	n.speed()
+	n.guestMemory()
 	n.observed()
 	n.modules()
 	n.options()

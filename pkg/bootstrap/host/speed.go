@@ -19,28 +19,28 @@ func (n *node) speed() {
 		return
 	}
 	if len(n.blueprint.VirtualFunctions) > 0 {
-		n.advise(facts.ParallelOpens(), "VFs of one PF are opened one after the other (VFIO-022)")
+		n.advise(speedPart, rule.SlowStart, facts.ParallelOpens(), "VFs of one PF are opened one after the other (VFIO-022)")
 	}
 	if !n.platform.Live || !n.largeBARs() {
 		return
 	}
 	if !n.platform.Modules["iommufd"].There() {
-		n.advise(facts.LargeMappings(), "large BARs are mapped by pages of 4 KiB (VFIO-023)")
+		n.advise(speedPart, rule.SlowStart, facts.LargeMappings(), "large BARs are mapped by pages of 4 KiB (VFIO-023)")
 	}
 	n.qemu()
 }
 
 // advise reports a problem if the kernel lacks a change. If it can't tell whether the kernel has the change, it records a fact.
-func (n *node) advise(c facts.KernelChange, without string) {
+func (n *node) advise(part string, code rule.Code, c facts.KernelChange, without string) {
 	kernel := facts.Kernel{Release: n.platform.Kernel}
 	if n.platform.Live {
-		kernel.Version, _ = n.text(speedPart, "proc/version")
+		kernel.Version, _ = n.text(part, "proc/version")
 	}
 	switch c.In(kernel) {
 	case facts.ChangeMissing:
-		n.problem(state.Problem{Part: speedPart, Code: rule.SlowStart, Text: fmt.Sprintf("kernel %s lacks %s, so %s", kernel.Release, c, without), Fix: c.Fix()})
+		n.problem(state.Problem{Part: part, Code: code, Text: fmt.Sprintf("kernel %s lacks %s, so %s", kernel.Release, c, without), Fix: c.Fix()})
 	case facts.ChangeUnknown:
-		n.fact(speedPart, c.Commit, "can't tell whether kernel "+kernel.Release+" has it; ask its distribution", kernelSource(n.platform))
+		n.fact(part, c.Commit, "can't tell whether kernel "+kernel.Release+" has it; ask its distribution", kernelSource(n.platform))
 	case facts.ChangeIn:
 	}
 }
