@@ -21,7 +21,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/ledger"
-	"github.com/kata-vfio/kata-vfio/pkg/ledger/writer"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/nodeconfig"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -60,8 +59,6 @@ func (o *options) registerWork(cmd *cobra.Command) {
 	f.StringVar(&o.node.RunDir, "run-dir", node.DefaultRunDir, "directory of locks, below the root")
 	f.StringVar(&o.node.CDIDir, "cdi-dir", node.DefaultCDIDir, "directory in which the runtimes read CDI specs (/var/run/cdi), below the root")
 	f.StringVar(&o.node.Ledger.Dir, "ledger-dir", "", "directory of the ledger, below the root (default: ledger in --state-dir)")
-	f.DurationVar(&o.node.Ledger.Retain, "ledger-retention", writer.DefaultRetain, "how long the ledger keeps events, in the time that the node runs; their hashes stay; 0 keeps them forever")
-	f.Int64Var(&o.node.Ledger.RetainBytes, "ledger-max-bytes", writer.DefaultRetainBytes, "size of the ledger above which namespaces that use more than their share lose their oldest events, except for the hashes; 0 is unlimited")
 	f.BoolVar(&o.node.Ledger.Pseudonyms, "ledger-pseudonyms", false, "replace the names of namespaces, pods and claims in the ledger with a keyed hash; the key is stored beside the ledger")
 	f.DurationVar(&o.node.WriteLimit, "write-limit", node.DefaultWriteLimit, "how long one write to sysfs may take before the function is fenced; a reset may take six times as long")
 }

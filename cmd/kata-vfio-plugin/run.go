@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/url"
 	"os"
 	"runtime/debug"
@@ -25,6 +26,7 @@ type runOptions struct {
 	plugin   plugin.Config
 	plugging plugging
 	audit    auditing
+	ledger   retention
 	log      command.Logging
 }
 
@@ -52,6 +54,7 @@ func runCommand(opts *options) *cobra.Command {
 			opts.node.HolderWait, opts.node.HotPlug, opts.node.HotPlugWindow = *wait, r.plugging.hot, r.plugging.window()
 			log := r.log.Logger(cmd.ErrOrStderr())
 			opts.node.Log, opts.node.Name, opts.node.Ledger.Node = log, r.plugin.Node.Name, r.plugin.Node.Name
+			r.ledger.limit(&opts.node.Ledger)
 			if err := opts.resolveWork(); err != nil {
 				return err
 			}
@@ -68,6 +71,7 @@ func runCommand(opts *options) *cobra.Command {
 	}
 	r.register(cmd)
 	r.audit.register(cmd)
+	r.ledger.register(cmd)
 	opts.registerWork(cmd)
 	wait = waitFlag(cmd, holderWait)
 	return cmd
@@ -120,7 +124,7 @@ func (r *runOptions) validate() error {
 	if r.plugin.OTLP != "" && !isHTTP(r.plugin.OTLP) {
 		return command.Usagef("--otlp-endpoint %q: want a URL, such as http://collector:4317, or https for TLS", r.plugin.OTLP)
 	}
-	if err := r.plugin.Metrics.Serving.Validate(); err != nil {
+	if err := errors.Join(r.ledger.validate(), r.plugin.Metrics.Serving.Validate()); err != nil {
 		return err
 	}
 	return r.audit.validate()
