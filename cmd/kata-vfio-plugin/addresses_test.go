@@ -43,4 +43,8 @@ func TestWhereAddressesComeFrom(t *testing.T) {
 			t.Errorf("%s lacks %q:\n%s%s", tt.args, tt.want, got.stdout, got.stderr)
 		}
 	}
+	left := invoke(t, "unprepare", "--dry-run", "--leave-addresses", rec.ID(), "--root", root)
+	if strings.Contains(left.stdout, "to pool tenants") || left.code != 0 {
+		t.Errorf("unprepare --leave-addresses would return addresses:\n%s%s", left.stdout, left.stderr)
+	}
 }

@@ -30,21 +30,14 @@ func unprepareCommand(opts *options) *cobra.Command {
   kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --holder-wait 1m`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dryRun {
-				return showRelease(cmd.OutOrStdout(), opts, args[0])
+				return showRelease(cmd.OutOrStdout(), opts, args[0], leave)
 			}
 			opts.node.HolderWait = *wait
 			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
-			if leave {
-				// Recorded first, so that Unprepare does not ask the pool's plugin, not even after a crash.
-				err = n.Preparer.LeaveAddresses(cmd.Context(), args[0])
-			}
-			if err == nil {
-				err = unprepareOne(cmd, opts.output, n, args[0])
-			}
-			return errors.Join(err, n.Close())
+			return errors.Join(unprepareOne(cmd, opts.output, n, args[0], leave), n.Close())
 		},
 	}
 	opts.registerWork(cmd)
@@ -75,8 +68,8 @@ func (o *options) completeUID(_ *cobra.Command, args []string, _ string) ([]cobr
 	return uids, cobra.ShellCompDirectiveNoFileComp
 }
 
-// showRelease prints what unprepare would do.
-func showRelease(w io.Writer, opts *options, uid string) error {
+// showRelease prints what unprepare would do. leave says whether it leaves the addresses in their pools.
+func showRelease(w io.Writer, opts *options, uid string, leave bool) error {
 	records, err := opts.records()
 	if err != nil {
 		return err
@@ -88,6 +81,9 @@ func showRelease(w io.Writer, opts *options, uid string) error {
 	if rec == nil && opts.output == "table" {
 		_, err := fmt.Fprintf(w, "Claim %s has nothing on this node; `kata-vfio-plugin status` lists the claims.\n", uid)
 		return err
+	}
+	if rec != nil && leave {
+		rec = rec.WithoutLeases()
 	}
 	steps := opts.ahead(rec)
 	if len(steps) == 0 && rec != nil && opts.boot(rec) != rec.BootID && opts.output == "table" {
@@ -109,8 +105,12 @@ func (o *options) ahead(rec *journal.Record) []plan.Step {
 // boot returns the node's boot, or the record's if that can't be read.
 func (o *options) boot(rec *journal.Record) string { return cmp.Or(o.bootID(), rec.BootID) }
 
-func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string) error {
-	release, err := n.Preparer.Unprepare(cmd.Context(), uid)
+func unprepareOne(cmd *cobra.Command, format string, n *node.Node, uid string, leave bool) error {
+	unprepare := n.Preparer.Unprepare
+	if leave {
+		unprepare = n.Preparer.UnprepareLeavingAddresses
+	}
+	release, err := unprepare(cmd.Context(), uid)
 	if err != nil {
 		return err
 	}

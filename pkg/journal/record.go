@@ -105,6 +105,15 @@ func (r *Record) Clone() *Record {
 	return &own
 }
 
+// WithoutLeases is [Record.Clone], but the copy has no leases, so that its end returns no addresses to their pools.
+func (r *Record) WithoutLeases() *Record {
+	own := r.Clone()
+	for i := range own.Plan.Devices {
+		own.Plan.Devices[i].Lease = nil
+	}
+	return own
+}
+
 // IsWarm reports whether this is the record of a device that is kept ready for claims, although its policy is onDemand.
 func (r *Record) IsWarm() bool {
 	return r.Kind == Bound && slices.ContainsFunc(r.Plan.Devices, func(d plan.Device) bool { return d.Policy == v1alpha1.PolicyOnDemand })

@@ -190,10 +190,9 @@ func TestAddressThatCannotBeGivenBack(t *testing.T) {
 		t.Errorf("Recover = %+v, %v; want one claim unfinished", r, err)
 	}
 	w.wantAddresses("meanwhile", "192.0.2.10/24")
-	if err := w.plugin(nil).LeaveAddresses(t.Context(), uid); err != nil {
+	if _, err := w.plugin(nil).UnprepareLeavingAddresses(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}
-	w.mustUnprepare(uid)
 	w.wantAddresses("left by the operator", "192.0.2.10/24")
 	if w.record(uid) != nil {
 		t.Error("the record is still there")
@@ -218,12 +217,12 @@ func TestPluginThatIsBack(t *testing.T) {
 
 // TestLeaveAddressesOfNobody is not an error.
 func TestLeaveAddressesOfNobody(t *testing.T) {
-	if err := newWorld(t).plugin(nil).LeaveAddresses(t.Context(), uid); err != nil {
+	if _, err := newWorld(t).plugin(nil).UnprepareLeavingAddresses(t.Context(), uid); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAddressesWhileAVMHasTheDevice are not returned.
+// TestAddressesWhileAVMHasTheDevice are not returned, and not given up either: when the VM has ended, they are.
 func TestAddressesWhileAVMHasTheDevice(t *testing.T) {
 	w, _, vfs := withNIC(t, vftest.Igb())
 	w.usePool()
@@ -233,6 +232,10 @@ func TestAddressesWhileAVMHasTheDevice(t *testing.T) {
 		t.Error("the device was taken from a VM")
 	}
 	w.wantAddresses("in a VM", rec.Plan.Devices[0].Network.Addresses...)
+	_, err := w.plugin(nil).UnprepareLeavingAddresses(t.Context(), uid)
+	if _, ok := errors.AsType[*effects.InUseError](err); !ok {
+		t.Errorf("UnprepareLeavingAddresses = %v, want an InUseError", err)
+	}
 	holder.Release()
 	w.mustUnprepare(uid)
 	w.wantAddresses("at the end")

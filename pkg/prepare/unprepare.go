@@ -44,7 +44,21 @@ func (p *Preparer) Unprepare(ctx context.Context, uid string) (Release, error) {
 // UnprepareIf calls check, and does what [Preparer.Unprepare] does if check returns nil. Otherwise it returns check's
 // error. check runs with the claim's lock held, so that no Prepare comes in between. It may be nil, and is not called
 // for a claim without a record.
-func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (ended Release, err error) {
+func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(context.Context, *journal.Record) error) (Release, error) {
+	return p.unprepare(ctx, uid, check, (*journal.Record).Clone)
+}
+
+// UnprepareLeavingAddresses is [Preparer.Unprepare], but does not ask the plugins of the claim's address pools, which
+// may no longer exist. The addresses stay allocated until an operator frees them in the pool. If it returns an
+// [effects.InUseError], the claim still has its leases.
+func (p *Preparer) UnprepareLeavingAddresses(ctx context.Context, uid string) (Release, error) {
+	return p.unprepare(ctx, uid, nil, (*journal.Record).WithoutLeases)
+}
+
+// unprepare ends a claim by work on its own copy of the record, which own makes. check may be nil.
+func (p *Preparer) unprepare(
+	ctx context.Context, uid string, check func(context.Context, *journal.Record) error, own func(*journal.Record) *journal.Record,
+) (ended Release, err error) {
 	ctx, end := p.order.Config.begun(ctx, Call{Kind: CallUnprepare, Claim: plan.Ref{UID: uid}})
 	defer func() { end(Result{Proofs: ended.Proofs, Err: err}) }()
 	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
@@ -65,32 +79,12 @@ func (p *Preparer) UnprepareIf(ctx context.Context, uid string, check func(conte
 			return Release{}, err
 		}
 	}
-	work := rec.Clone()
+	work := own(rec)
 	err = p.order.TakeOff(ctx, work)
 	if err == nil {
 		p.refusals.forget(uid)
 	}
 	return Release{Known: true, Proofs: work.Proofs}, err
-}
-
-// LeaveAddresses removes the leases from a claim's record. After that, the claim can end even if the plugins of its
-// address pools no longer exist. The addresses stay allocated until an operator frees them in the pool. LeaveAddresses
-// returns nil if the claim has no record or no leases.
-func (p *Preparer) LeaveAddresses(ctx context.Context, uid string) error {
-	release, err := p.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
-	if err != nil {
-		return err
-	}
-	defer release()
-	rec, err := p.order.Effects.Journal.Load(uid)
-	if err != nil || rec == nil {
-		return err
-	}
-	own := rec.Clone()
-	for i := range own.Plan.Devices {
-		own.Plan.Devices[i].Lease = nil
-	}
-	return p.order.Effects.Keep(own)
 }
 
 // TakeOff ends a record in any state. If it succeeds, the functions are on their original bindings, and the spec and
