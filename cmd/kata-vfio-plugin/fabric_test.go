@@ -56,7 +56,8 @@ ID  MODULES  DEVICE             USE
 	}
 }
 
-// TestStatusNamesThePartition at its first function, as the quarantine's list does: a claim has the partition, not its GPUs.
+// TestStatusNamesThePartition at its first function, as the quarantine's list does: a claim has the partition, not its GPUs. The
+// commands for quarantines take this name.
 func TestStatusNamesThePartition(t *testing.T) {
 	const partition = "gpu-x2-0000-86-87"
 	gpu := func(bus uint8) pci.Address { return pci.Address{Bus: bus} }
@@ -80,5 +81,10 @@ func TestStatusNamesThePartition(t *testing.T) {
 	q := quarantine{Devices: v.Devices}
 	if got, want := q.names(), partition+", gpu-0000-88-00-0"; got != want {
 		t.Errorf("quarantined %q, want %q", got, want)
+	}
+	for name, want := range map[string]bool{partition: true, "gpu-0000-88-00-0": true, "uid-1": true, "gpu-x2-0000-88-89": false, "gpu-0000-89-00-0": false} {
+		if got := isNamed(rec, name, locations{}); got != want {
+			t.Errorf("%s names the quarantine: %t, want %t", name, got, want)
+		}
 	}
 }

@@ -201,13 +201,17 @@ func (o *options) recordQuarantined(name string, snap *device.Snapshot) (*journa
 	return nil, command.Usagef("%q: nothing of that name is quarantined; `kata-vfio-plugin quarantine list` says what is", name)
 }
 
-// isNamed reports whether a name is the record's, or the present address of one of its functions.
+// isNamed reports whether a name is the record's, the present address of one of its functions, or the name of its partition, which
+// has several addresses.
 func isNamed(rec *journal.Record, name string, at locations) bool {
 	if rec.ID() == name {
 		return true
 	}
 	a, err := deviceNamed(name)
-	return err == nil && slices.ContainsFunc(rec.Plan.Addresses(), func(was pci.Address) bool {
+	if err != nil {
+		return slices.ContainsFunc(rec.Plan.Devices, func(d plan.Device) bool { return d.Published() == name })
+	}
+	return slices.ContainsFunc(rec.Plan.Addresses(), func(was pci.Address) bool {
 		return at.now(was) == a && !slices.Contains(at.gone, was)
 	})
 }
