@@ -25,6 +25,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin"
+	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -102,7 +103,14 @@ func (c *choosing) plan(cmd *cobra.Command, opts *options, n *node.Node) error {
 			return err
 		}
 	}
-	return planEach(cmd, opts, n, all, class, none)
+	plans, err := planEach(&known, all, class)
+	if err != nil {
+		return err
+	}
+	if err := warn(cmd, n); err != nil {
+		return err
+	}
+	return errors.Join(printPlans(cmd.OutOrStdout(), opts.output, plans, none), countRefused(plans))
 }
 
 // noDevice returns the reason why there is no device to plan for. published is how many devices the node publishes.
@@ -148,32 +156,26 @@ type devicePlan struct {
 	Refusals []rule.Verdict `json:"refusals,omitempty"`
 }
 
-// planEach prints whether a claim for each device by itself would be prepared, or none if there is no device.
-func planEach(cmd *cobra.Command, opts *options, n *node.Node, all []plugin.Candidate, class *resourceapi.DeviceClass, none string) error {
+// planEach plans a claim of its own for each device. The node is read once, because it may have a thousand functions.
+func planEach(known *plan.Node, all []plugin.Candidate, class *resourceapi.DeviceClass) ([]devicePlan, error) {
 	plans := []devicePlan{}
 	for _, c := range all {
 		req, err := plugin.PreflightRequest([]plugin.Candidate{c}, class)
 		if err != nil {
-			return command.Usagef("%w", err)
+			return nil, command.Usagef("%w", err)
 		}
-		one, err := planDevice(cmd.Context(), n, req, c)
+		one, err := planDevice(known, req, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		plans = append(plans, one)
 	}
-	if err := warn(cmd, n); err != nil {
-		return err
-	}
-	if done, err := document(cmd.OutOrStdout(), opts.output, map[string]any{"devices": plans}); done || err != nil {
-		return errors.Join(err, countRefused(plans))
-	}
-	return errors.Join(printPlans(cmd.OutOrStdout(), plans, none), countRefused(plans))
+	return plans, nil
 }
 
-func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c plugin.Candidate) (devicePlan, error) {
+func planDevice(known *plan.Node, req *claim.Request, c plugin.Candidate) (devicePlan, error) {
 	one := devicePlan{Device: c.Device.Name, Pool: c.Pool}
-	pl, err := n.Preparer.Plan(ctx, req)
+	pl, err := prepare.PlanIn(*known, req)
 	var refused *rule.RefusedError
 	switch {
 	case errors.As(err, &refused):
@@ -185,8 +187,11 @@ func planDevice(ctx context.Context, n *node.Node, req *claim.Request, c plugin.
 	return one, nil
 }
 
-// printPlans prints a line for each device, and below the table the reasons of refusals. Without devices it prints none.
-func printPlans(w io.Writer, plans []devicePlan, none string) error {
+// printPlans prints a line for each device, and below the table the reasons of refusals. Without devices it prints the text none.
+func printPlans(w io.Writer, format string, plans []devicePlan, none string) error {
+	if done, err := document(w, format, map[string]any{"devices": plans}); done {
+		return err
+	}
 	if len(plans) == 0 {
 		_, err := fmt.Fprintln(w, none)
 		return err

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
+	"github.com/kata-vfio/kata-vfio/pkg/plugin"
+	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
 const classes = `
@@ -62,6 +65,38 @@ func TestPlanOfAllDevicesSaysWhichAreRefused(t *testing.T) {
 	}
 	if after := tree(t, root); len(after) != len(before) {
 		t.Error("plan --all changed the node")
+	}
+}
+
+// TestPlanOfAllDevicesReadsTheNodeOnce: each device is planned in the node that was read, and not in one that is read for it again.
+func TestPlanOfAllDevicesReadsTheNodeOnce(t *testing.T) {
+	opts := &options{output: "table"}
+	opts.node.Root = newRoot(t)
+	n, err := opts.look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	snap, err := n.Parts.Inventory.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := n.Preparer.PlanNode(t.Context(), snap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.Drained = map[pci.Address]string{{Bus: 0x3b}: "fan"} // as it was when the node was read; the journal has no drain
+	plans, err := planEach(&known, plugin.Candidates("worker-1", &known), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range plans {
+		if d := &plans[i]; d.Device == "gpu-0000-3b-00-0" && (d.Plan != nil || len(d.Refusals) != 1 || d.Refusals[0].Code != rule.Drained) {
+			t.Errorf("got %+v, want it refused as in the node that was read", d)
+		}
+	}
+	if len(plans) != 6 {
+		t.Errorf("got %d plans, want 6", len(plans))
 	}
 }
 

@@ -361,7 +361,17 @@ func (p *Preparer) Plan(ctx context.Context, req *claim.Request) (*plan.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	pl, err := p.order.Planning.Make(req, snap)
+	known, err := p.order.Planning.PlanNode(snap)
+	if err != nil {
+		return nil, err
+	}
+	return PlanIn(known, req)
+}
+
+// PlanIn is [Preparer.Plan] for a node that [Preparer.PlanNode] returned. It reads nothing, so use it for many claims of
+// one node.
+func PlanIn(known plan.Node, req *claim.Request) (*plan.Plan, error) {
+	pl, err := plan.Make(req, known)
 	if err != nil {
 		return nil, err
 	}
