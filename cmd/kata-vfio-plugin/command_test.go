@@ -21,6 +21,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command/commandtest"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
+	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
 )
@@ -397,6 +398,21 @@ func TestProvisionShowsWhatItWouldDo(t *testing.T) {
 	}
 	if got := invoke(t, "provision", "--root", root, "--config", config, "--dry-run", "-o", "json"); !strings.Contains(got.stdout, `"want": 4`) {
 		t.Errorf("json: %s", got.stdout)
+	}
+}
+
+// TestProvisionSaysWhatFailed: a PF whose change began is not as it was, because its VFs are removed first.
+func TestProvisionSaysWhatFailed(t *testing.T) {
+	for want, p := range map[string]plan.Provision{
+		"failed":        {Have: 4, Want: 8, Refused: "write sriov_numvfs: no space", Failed: true},
+		"left as it is": {Have: 4, Want: 8, Refused: "a VF is in use"},
+		"right":         {Have: 8, Want: 8},
+		"changed":       {Have: 4, Want: 8},
+	} {
+		var out strings.Builder
+		if err := printProvisions(&out, "table", []plan.Provision{p}, false); err != nil || !strings.HasSuffix(out.String(), "  "+want+"\n") {
+			t.Errorf("%+v: got %q, %v; want the result %q", p, &out, err, want)
+		}
 	}
 }
 

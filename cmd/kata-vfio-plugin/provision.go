@@ -84,6 +84,8 @@ func printProvisions(w io.Writer, format string, provisions []plan.Provision, dr
 		switch {
 		case dryRun && p.Due():
 			result = "would change"
+		case p.Failed: // its VFs may be gone
+			result = "failed"
 		case p.Refused != "":
 			result = "left as it is"
 		case p.Right():
