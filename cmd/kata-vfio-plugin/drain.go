@@ -142,10 +142,10 @@ func operator() ledger.Operator {
 }
 
 // completeDrained offers the drained devices.
-func (o *options) completeDrained(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (o *options) completeDrained(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	marks, _ := o.node.Records().Drains() // completion has no place for errors
 	var all []cobra.Completion
-	for _, d := range marks {
+	for _, d := range locateDrains(marks, o.snapshot(cmd.Context())) {
 		all = append(all, cobra.CompletionWithDesc(d.Address.String(), d.Reason))
 	}
 	return all, cobra.ShellCompDirectiveNoFileComp

@@ -133,6 +133,10 @@ func TestStatusOfADrain(t *testing.T) {
 	if got := invoke(t, "status", "--root", root, "-o", "yaml"); !strings.Contains(got.stdout, "drained:\n- address: 0000:3b:00.0\n") {
 		t.Errorf("yaml: %s", got.stdout)
 	}
+	var gone strings.Builder
+	if err := printDrains(&gone, &nodeStatus{drains: []journal.Drain{{Reason: "fan", Gone: true}}}); err != nil || !strings.Contains(gone.String(), "fan; it is gone, and another device has its address\n") {
+		t.Errorf("got %q, %v; want that another device has the address", &gone, err)
+	}
 	claim := []string{"plan", "--root", root, "-f", "testdata/one-claim.yaml"}
 	if got := invoke(t, claim...); got.code != exitRefused || !strings.Contains(got.stderr, "0000:3b:00.0 is being drained: fan") {
 		t.Errorf("a plan of it: %+v", got)

@@ -100,11 +100,14 @@ func printUndrained(w io.Writer, format string, asked pci.Address, v undrainedVi
 func printDrains(w io.Writer, s *nodeStatus) error {
 	for i := range s.drains {
 		d := &s.drains[i]
-		evict := ""
+		evict, gone := "", ""
 		if d.Evict {
 			evict = ", pods that have it are evicted"
 		}
-		_, err := fmt.Fprintf(w, "\n%s is drained since %s (%s)%s: %s%s\n", d.Address, orDash(d.Since), orDash(d.By), evict, d.Reason, s.stillWith(d))
+		if d.Gone {
+			gone = "; it is gone, and another device has its address"
+		}
+		_, err := fmt.Fprintf(w, "\n%s is drained since %s (%s)%s: %s%s%s\n", d.Address, orDash(d.Since), orDash(d.By), evict, d.Reason, gone, s.stillWith(d))
 		if err != nil {
 			return err
 		}

@@ -55,6 +55,48 @@ func locate(rec *journal.Record, snap *device.Snapshot) locations {
 	return l
 }
 
+// followed returns a record as its end begins: a quarantine of an earlier boot follows its functions to their places in a snapshot,
+// which may be nil.
+func followed(rec *journal.Record, snap *device.Snapshot) *journal.Record {
+	if snap == nil || rec.State != journal.Quarantined || rec.BootID == snap.Host.BootID {
+		return rec
+	}
+	own := *rec
+	own.Plan = rec.Plan.Follow(snap)
+	return &own
+}
+
+// locateDrains is [journal.LocateDrains] for a snapshot that may be nil.
+func locateDrains(drains []journal.Drain, snap *device.Snapshot) []journal.Drain {
+	if snap == nil {
+		return drains
+	}
+	return journal.LocateDrains(drains, snap)
+}
+
+// locateResetMarks returns marks with the addresses of their functions in a snapshot, which may be nil.
+func locateResetMarks(marks []journal.ResetMark, snap *device.Snapshot) []journal.ResetMark {
+	if snap == nil || len(marks) == 0 {
+		return marks
+	}
+	located, finder := slices.Clone(marks), device.NewFinder(snap)
+	for i := range located {
+		located[i].Address = present(located[i].Address, located[i].Identity, finder)
+	}
+	return located
+}
+
+// present returns where a marked function is now; where it was, if that is not known.
+func present(was pci.Address, id device.Identity, finder *device.Finder) pci.Address {
+	if id == (device.Identity{}) {
+		return was
+	}
+	if f := finder.Find(id).Function; f != nil {
+		return f.Address
+	}
+	return was
+}
+
 // now returns the present address of the function whose recorded address is a.
 func (l *locations) now(a pci.Address) pci.Address {
 	if at, ok := l.moved[a]; ok {

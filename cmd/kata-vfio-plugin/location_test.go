@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,8 +52,61 @@ func TestQuarantineOfADeviceThatMoved(t *testing.T) {
 	if steps.code != 0 || strings.Contains(steps.stdout, "0000:3b:00.0") || !strings.Contains(steps.stdout, "0000:3c:00.0") {
 		t.Errorf("clear --dry-run: %+v", steps)
 	}
+	release := invoke(t, "unprepare", oneUID1, "--dry-run", "--root", k.Root())
+	if release.code != 0 || strings.Contains(release.stdout, "0000:3b:00.0") || !strings.Contains(release.stdout, "0000:3c:00.0") {
+		t.Errorf("unprepare --dry-run: %+v", release)
+	}
+	if got := invoke(t, "__complete", "quarantine", "explain", "--root", k.Root(), ""); !strings.HasPrefix(got.stdout, "0000:3c:00.0\t") {
+		t.Errorf("completion: %+v", got)
+	}
 	k.Remove(now)
 	if got := invoke(t, "quarantine", "list", "--root", k.Root()); !strings.Contains(got.stdout, "0000:3b:00.0 (gone)") {
 		t.Errorf("list without the device: %+v", got)
 	}
+}
+
+// TestMarksOfADeviceThatMoved: status and completion say where drained devices and those that are not clean are in this boot. If the
+// node's functions can't be read, status still has all marks, with their former addresses.
+func TestMarksOfADeviceThatMoved(t *testing.T) {
+	k := sysfstest.New(t)
+	was := k.AddGPU(0x3b)
+	o := &options{}
+	o.node.Root = k.Root()
+	snap := o.snapshot(t.Context())
+	gpu, _ := snap.Function(was)
+	id := snap.Identify(gpu)
+	store, err := journal.Open(filepath.Join(k.Root(), "var/lib/kata-vfio/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(
+		store.MarkNeedsReset(journal.ResetMark{Address: was, Identity: id, Why: "no reset"}),
+		store.MarkDrained(journal.Drain{Address: was, Identity: id, Reason: "fan"}),
+		store.MarkUnsanitized(journal.SanitizeMark{Address: was, Identity: id}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	k.MoveBus(0x3b, 0x3c)
+	k.Reboot()
+	shown := func(root, address string) {
+		t.Helper()
+		got := invoke(t, "status", "--root", root)
+		for _, want := range []string{"has had no proven reset", "is drained since", "waits for its sanitizing stage"} {
+			if !strings.Contains(got.stdout, "\n"+address+" "+want) {
+				t.Errorf("status lacks %s %s:\n%s%s", address, want, got.stdout, got.stderr)
+			}
+		}
+		if got := invoke(t, "status", "--root", root, "-o", "json"); strings.Count(got.stdout, `"address": "`+address+`"`) != 3 {
+			t.Errorf("status -o json: %+v, want %s three times", got, address)
+		}
+	}
+	shown(k.Root(), "0000:3c:00.0")
+	if got := invoke(t, "__complete", "undrain", "--root", k.Root(), ""); !strings.HasPrefix(got.stdout, "0000:3c:00.0\t") {
+		t.Errorf("completion: %+v", got)
+	}
+	journalAlone := t.TempDir() // without sysfs
+	if err := os.CopyFS(filepath.Join(journalAlone, "var/lib/kata-vfio/journal"), os.DirFS(filepath.Join(k.Root(), "var/lib/kata-vfio/journal"))); err != nil {
+		t.Fatal(err)
+	}
+	shown(journalAlone, "0000:3b:00.0")
 }

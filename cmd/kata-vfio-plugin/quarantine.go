@@ -147,17 +147,19 @@ func oneQuarantined(_ *cobra.Command, args []string) error {
 }
 
 // completeQuarantined offers the functions that are quarantined.
-func (o *options) completeQuarantined(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (o *options) completeQuarantined(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	snap := o.snapshot(cmd.Context())
 	records, _ := o.node.Records().List() // completion has no place for errors
 	var all []cobra.Completion
 	for _, rec := range records {
+		at := locate(rec, snap)
 		for _, d := range rec.Plan.Devices {
 			if rec.State == journal.Quarantined {
-				all = append(all, cobra.CompletionWithDesc(d.Address.String(), rec.Reason))
+				all = append(all, cobra.CompletionWithDesc(at.now(d.Address).String(), rec.Reason))
 			}
 		}
 	}
-	stages, _ := o.failedStages(nil)
+	stages, _ := o.failedStages(snap)
 	for i := range stages {
 		all = append(all, cobra.CompletionWithDesc(stages[i].Address.String(), stages[i].failedWords()))
 	}
@@ -219,14 +221,10 @@ func isNamed(rec *journal.Record, name string, at locations) bool {
 // clearSteps returns the steps that end a quarantine, with or without a proof. A quarantine of an earlier boot follows its
 // functions to their places in the snapshot.
 func (o *options) clearSteps(rec *journal.Record, snap *device.Snapshot, withoutProof bool) []plan.Step {
-	if snap != nil && snap.Host.BootID != rec.BootID {
-		own := *rec
-		own.Plan = rec.Plan.Follow(snap)
-		rec = &own
-	}
 	if !withoutProof {
-		return o.ahead(rec)
+		return o.ahead(rec, snap)
 	}
+	rec = followed(rec, snap)
 	boot := o.boot(rec)
 	return rec.StepsFor(boot, rec.AheadWithoutProof(boot))
 }

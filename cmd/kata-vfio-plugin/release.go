@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/node"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
@@ -30,7 +30,7 @@ func unprepareCommand(opts *options) *cobra.Command {
   kata-vfio-plugin unprepare 9f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0 --holder-wait 1m`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dryRun {
-				return showRelease(cmd.OutOrStdout(), opts, args[0], leave)
+				return showRelease(cmd, opts, args[0], leave)
 			}
 			opts.node.HolderWait = *wait
 			n, err := opts.open(opts.progress(cmd.ErrOrStderr()))
@@ -69,7 +69,8 @@ func (o *options) completeUID(_ *cobra.Command, args []string, _ string) ([]cobr
 }
 
 // showRelease prints what unprepare would do. leave says whether it leaves the addresses in their pools.
-func showRelease(w io.Writer, opts *options, uid string, leave bool) error {
+func showRelease(cmd *cobra.Command, opts *options, uid string, leave bool) error {
+	w := cmd.OutOrStdout()
 	records, err := opts.records()
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func showRelease(w io.Writer, opts *options, uid string, leave bool) error {
 	if rec != nil && leave {
 		rec = rec.WithoutLeases()
 	}
-	steps := opts.ahead(rec)
+	steps := opts.ahead(rec, opts.snapshot(cmd.Context()))
 	if len(steps) == 0 && rec != nil && opts.boot(rec) != rec.BootID && opts.output == "table" {
 		_, err := fmt.Fprintf(w, "The node was restarted since claim %s was prepared: only its record and its CDI spec are removed.\n", uid)
 		return err
@@ -93,11 +94,12 @@ func showRelease(w io.Writer, opts *options, uid string, leave bool) error {
 	return printSteps(w, opts.output, steps)
 }
 
-// ahead returns the steps that remove a record's claim from the node.
-func (o *options) ahead(rec *journal.Record) []plan.Step {
+// ahead returns the steps that remove a record's claim from the node, at the places of its functions in a snapshot, which may be nil.
+func (o *options) ahead(rec *journal.Record, snap *device.Snapshot) []plan.Step {
 	if rec == nil {
 		return []plan.Step{}
 	}
+	rec = followed(rec, snap)
 	boot := o.boot(rec)
 	return rec.StepsFor(boot, rec.Ahead(boot))
 }

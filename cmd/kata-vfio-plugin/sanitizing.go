@@ -46,6 +46,10 @@ type sanitizingView struct {
 // newSanitizingViews returns the views of marks, with the addresses of a snapshot, which may be nil.
 func newSanitizingViews(marks []journal.SanitizeMark, snap *device.Snapshot) []sanitizingView {
 	var all []sanitizingView
+	var finder *device.Finder
+	if snap != nil && len(marks) > 0 {
+		finder = device.NewFinder(snap)
+	}
 	for i := range marks {
 		m := &marks[i]
 		v := sanitizingView{Address: m.Address, State: stageWaits, Since: m.Since, Stage: m.Stage, Interrupted: m.Interrupted, Failed: m.Failed}
@@ -58,10 +62,8 @@ func newSanitizingViews(marks []journal.SanitizeMark, snap *device.Snapshot) []s
 		case m.Stage != nil:
 			v.State = stageRuns
 		}
-		if snap != nil {
-			if f := snap.Find(m.Identity).Function; f != nil {
-				v.Address = f.Address
-			}
+		if finder != nil {
+			v.Address = present(m.Address, m.Identity, finder)
 		}
 		all = append(all, v)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/cdi"
 	"github.com/kata-vfio/kata-vfio/pkg/claim"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs"
@@ -117,27 +118,32 @@ func (o *options) status(ctx context.Context) (*nodeStatus, error) {
 	for _, rec := range records {
 		s.views = append(s.views, newView(rec))
 	}
-	marks, err := store.NeedsReset()
-	if err != nil {
-		s.problems = append(s.problems, readable(err))
-	}
-	s.needsReset = marks
-	drains, err := store.Drains()
-	if err != nil {
-		s.problems = append(s.problems, readable(err))
-	}
-	s.drains = drains
-	unsanitized, err := store.Unsanitized()
-	if err != nil {
-		s.problems = append(s.problems, readable(err))
-	}
-	s.sanitizing = newSanitizingViews(unsanitized, nil)
+	s.readMarks(store, o.snapshot(ctx))
 	published := o.published(s.bootID)
 	s.notReady = published.NotReady
 	if s.joins, err = o.findJoins(ctx, published); err != nil {
 		s.problems = append(s.problems, readable(fmt.Errorf("find the exclusive domains and partitions: %w", err)))
 	}
 	return s, nil
+}
+
+// readMarks adds the marks of functions, with their addresses in a snapshot, which may be nil.
+func (s *nodeStatus) readMarks(store *journal.Store, snap *device.Snapshot) {
+	unproven, err := store.NeedsReset()
+	if err != nil {
+		s.problems = append(s.problems, readable(err))
+	}
+	s.needsReset = locateResetMarks(unproven, snap)
+	drains, err := store.Drains()
+	if err != nil {
+		s.problems = append(s.problems, readable(err))
+	}
+	s.drains = locateDrains(drains, snap)
+	unsanitized, err := store.Unsanitized()
+	if err != nil {
+		s.problems = append(s.problems, readable(err))
+	}
+	s.sanitizing = newSanitizingViews(unsanitized, snap)
 }
 
 // bootID returns the node's boot; empty if that can't be read.
