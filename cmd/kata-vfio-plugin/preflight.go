@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -242,14 +243,28 @@ func planLines(plans []devicePlan, limit int) []string {
 			rows = append(rows, []string{p.Device, "refused", "-", "-", "-", "-"})
 			continue
 		}
-		d := &p.Plan.Devices[0]
 		answer := "accepted"
 		if p.Plan.IsWarm() {
 			answer = "accepted, warm"
 		}
-		rows = append(rows, []string{p.Device, answer, fmt.Sprint(len(p.Plan.Steps)), way(d), resetWords(d.Resets), takes(p.Plan, d)})
+		resets := func(d *plan.Device) string { return resetWords(d.Resets) }
+		taken := func(d *plan.Device) string { return takes(p.Plan, d) }
+		rows = append(rows, []string{
+			p.Device, answer, fmt.Sprint(len(p.Plan.Steps)), each(p.Plan, ", ", way), each(p.Plan, ", ", resets), each(p.Plan, "; ", taken),
+		})
 	}
 	return output.Columns(rows, limit, "STEPS", "BACKEND", "RESET")
+}
+
+// each returns the words for the devices of a plan: several for a pair or a partition. It says each word once.
+func each(pl *plan.Plan, between string, word func(*plan.Device) string) string {
+	var words []string
+	for i := range pl.Devices {
+		if w := word(&pl.Devices[i]); !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, between)
 }
 
 // someRefusedError counts the refused devices. They are printed already.

@@ -79,6 +79,24 @@ func TestPlansFitTheTerminal(t *testing.T) {
 	}
 }
 
+// TestPlanShowsAllFunctionsOfADevice that has several: a claim takes both functions of a pair, and each GPU of a partition.
+func TestPlanShowsAllFunctionsOfADevice(t *testing.T) {
+	gpu, nic := pci.Address{Bus: 0x70}, pci.Address{Bus: 0x21, Device: 2}
+	device := func(a pci.Address, backend v1alpha1.Backend) plan.Device {
+		return plan.Device{Address: a, Backend: backend, Resets: []isolation.Reset{{Method: "flr"}}}
+	}
+	for want, devices := range map[string][]plan.Device{
+		"Group           flr    0000:70:00.0; 0000:21:02.0": {device(gpu, v1alpha1.BackendGroup), device(nic, v1alpha1.BackendGroup)},
+		"Group, IOMMUFD  flr    0000:70:00.0; 0000:21:02.0": {device(gpu, v1alpha1.BackendGroup), device(nic, v1alpha1.BackendIOMMUFD)},
+	} {
+		pl := &plan.Plan{Devices: devices, Functions: []plan.Function{{Address: gpu, Group: 1}, {Address: nic, Group: 2}}}
+		lines := planLines([]devicePlan{{Device: "gpu-vf", Plan: pl}}, 0)
+		if got := strings.Join(strings.Fields(lines[1]), " "); !strings.HasSuffix(got, strings.Join(strings.Fields(want), " ")) {
+			t.Errorf("got %q, want %q", lines[1], want)
+		}
+	}
+}
+
 // TestPlanSaysHowEachStepIsDone: a step whose way is blank looks as if nothing was written.
 func TestPlanSaysHowEachStepIsDone(t *testing.T) {
 	for op, want := range map[plan.Op]string{
