@@ -48,19 +48,38 @@ func quarantineListCommand(opts *options) *cobra.Command {
 		Args:  command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  kata-vfio-plugin quarantine list\n  kata-vfio-plugin quarantine list -o json | jq -r '.quarantined[].reason'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, problems, err := opts.quarantined(cmd.Context())
-			if err != nil {
-				return err
-			}
-			stages, err := opts.failedStages(opts.snapshot(cmd.Context()))
-			for i := range stages {
-				opts.recall(cmd.Context(), &stages[i])
-			}
-			return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all, stages, problems == nil && err == nil), problems, err)
+			return listQuarantines(cmd, opts)
 		},
 	}
 	ledgerFlag(cmd, opts)
 	return cmd
+}
+
+// listQuarantines prints quarantined records and failed stages. It reads the ledger once for all of them.
+func listQuarantines(cmd *cobra.Command, opts *options) error {
+	ctx := cmd.Context()
+	records, problems, err := opts.quarantined()
+	if err != nil {
+		return err
+	}
+	snap := opts.snapshot(ctx)
+	stages, err := opts.failedStages(snap)
+	var uids []string
+	for _, rec := range records {
+		uids = append(uids, rec.ID())
+	}
+	for i := range stages {
+		uids = append(uids, stages[i].Failed.Stage.Claim.UID)
+	}
+	history := opts.history(ctx, uids...)
+	var all []*quarantine
+	for _, rec := range records {
+		all = append(all, newQuarantine(ctx, history, rec, snap))
+	}
+	for i := range stages {
+		stages[i].recall(ctx, history)
+	}
+	return errors.Join(printQuarantines(cmd.OutOrStdout(), opts.output, all, stages, problems == nil && err == nil), problems, err)
 }
 
 func quarantineExplainCommand(opts *options) *cobra.Command {

@@ -64,17 +64,16 @@ type difference struct {
 	isolation.Difference
 }
 
-// quarantined returns the node's quarantines, and the errors of records that can't be read.
-func (o *options) quarantined(ctx context.Context) (all []*quarantine, problems, err error) {
+// quarantined returns the records of the node's quarantines, and the errors of records that can't be read.
+func (o *options) quarantined() (all []*journal.Record, problems, err error) {
 	store, err := o.records()
 	if err != nil {
 		return nil, nil, err
 	}
 	records, errs := store.List()
-	snap := o.snapshot(ctx)
 	for _, rec := range records {
 		if rec.State == journal.Quarantined {
-			all = append(all, o.quarantine(ctx, rec, snap))
+			all = append(all, rec)
 		}
 	}
 	for i := range errs {
@@ -83,23 +82,30 @@ func (o *options) quarantined(ctx context.Context) (all []*quarantine, problems,
 	return all, errors.Join(errs...), nil
 }
 
+// history returns the ledger for reading. It reads the tenancies of the claims in one pass, because a ledger may have a gibibyte.
+func (o *options) history(ctx context.Context, uids ...string) *writer.Writer {
+	w := writer.New(writer.Config{Dir: o.node.LedgerDir()})
+	_, _ = w.Recall(ctx, uids) // without it, Tenancy reads the ledger itself, and returns the error
+	return w
+}
+
 func (o *options) quarantineNamed(ctx context.Context, name string) (*quarantine, error) {
 	snap := o.snapshot(ctx)
 	rec, err := o.recordQuarantined(name, snap)
 	if err != nil {
 		return nil, err
 	}
-	return o.quarantine(ctx, rec, snap), nil
+	return newQuarantine(ctx, o.history(ctx, rec.ID()), rec, snap), nil
 }
 
-// quarantine joins a record with the ledger's events of its claim, and with the places of its functions in a snapshot.
-func (o *options) quarantine(ctx context.Context, rec *journal.Record, snap *device.Snapshot) *quarantine {
+// newQuarantine joins a record with the ledger's events of its claim, and with the places of its functions in a snapshot.
+func newQuarantine(ctx context.Context, history *writer.Writer, rec *journal.Record, snap *device.Snapshot) *quarantine {
 	v, at := newView(rec), locate(rec, snap)
 	q := &quarantine{
 		UID: v.UID, Namespace: v.Namespace, Name: v.Name, Since: v.Since, Reason: v.Reason, Devices: v.Devices,
 		Functions: rec.Plan.Addresses(), MovedTo: at.moved, Tried: []attempt{}, record: rec, locations: at,
 	}
-	events, err := writer.New(writer.Config{Dir: o.node.LedgerDir()}).Tenancy(ctx, rec.ID())
+	events, err := history.Tenancy(ctx, rec.ID())
 	if err != nil {
 		q.NoHistory = err.Error()
 	} else if len(events) == 0 {

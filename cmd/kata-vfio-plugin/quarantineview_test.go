@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,7 +63,7 @@ func TestQuarantineViewShowsUnknown(t *testing.T) {
 				ledger.Event{Type: ledger.Reset, Result: ledger.Failed, Claim: claim, Reset: proof}); err != nil {
 				t.Fatal(err)
 			}
-			q := o.quarantine(t.Context(), rec, nil)
+			q := newQuarantine(t.Context(), o.history(t.Context(), oneUID1), rec, nil)
 			if tt.root != nil {
 				o.node.Root = tt.root(root)
 			}
@@ -77,6 +78,33 @@ func TestQuarantineViewShowsUnknown(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTheLedgerIsReadOnce for all quarantines and stages: after that, their events come from memory.
+func TestTheLedgerIsReadOnce(t *testing.T) {
+	o := &options{}
+	o.node.Root, o.node.StateDir = t.TempDir(), "state"
+	w := writer.New(writer.Config{Dir: o.node.LedgerDir(), Node: "node-1", BootID: "boot-1"})
+	for _, uid := range []string{oneUID1, "57a6e"} {
+		claim := &ledger.Claim{UID: uid}
+		if _, err := w.Append(t.Context(), ledger.Event{Type: ledger.Prepare, Result: ledger.OK, Claim: claim},
+			ledger.Event{Type: ledger.Reset, Result: ledger.Failed, Claim: claim, Reset: &ledger.ResetProof{Method: "flr"}},
+			ledger.Event{Type: ledger.Sanitize, Result: ledger.Failed, Claim: claim, Sanitize: &ledger.Sanitization{Image: "sha256:12ab"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	history := o.history(t.Context(), oneUID1, "57a6e")
+	if err := os.RemoveAll(o.node.LedgerDir()); err != nil {
+		t.Fatal(err)
+	}
+	rec := &journal.Record{State: journal.Quarantined, BootID: "boot-1", Plan: plan.Plan{Claim: plan.Ref{UID: oneUID1}}}
+	if got := newQuarantine(t.Context(), history, rec, nil); got.tried() != "flr x1" {
+		t.Errorf("tried %s (%s), want flr x1", got.tried(), got.NoHistory)
+	}
+	v := &sanitizingView{Failed: &journal.FailedStage{Stage: journal.Stage{Claim: journal.ClaimName{UID: "57a6e"}}}}
+	if v.recall(t.Context(), history); v.Result == nil || v.Result.Image != "sha256:12ab" {
+		t.Errorf("the stage has the result %+v (%s), want its image", v.Result, v.ResultUnknown)
 	}
 }
 

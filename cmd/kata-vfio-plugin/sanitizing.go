@@ -133,23 +133,24 @@ func (o *options) failedStages(snap *device.Snapshot) ([]sanitizingView, error) 
 	return failed, nil
 }
 
-// recall adds the results of the failed stages from the ledger, or the reason why they are unknown.
-func (o *options) recall(ctx context.Context, failed ...*sanitizingView) {
-	w := writer.New(writer.Config{Dir: o.node.LedgerDir()})
-	for _, v := range failed {
-		events, err := w.Tenancy(ctx, v.Failed.Stage.Claim.UID)
-		if err != nil {
-			v.ResultUnknown = err.Error()
-			continue
+// recall adds the result of a failed stage from the ledger, or the reason why it is unknown.
+func (o *options) recall(ctx context.Context, v *sanitizingView) {
+	v.recall(ctx, o.history(ctx, v.Failed.Stage.Claim.UID))
+}
+
+func (v *sanitizingView) recall(ctx context.Context, history *writer.Writer) {
+	events, err := history.Tenancy(ctx, v.Failed.Stage.Claim.UID)
+	if err != nil {
+		v.ResultUnknown = err.Error()
+		return
+	}
+	for i := range events {
+		if e := &events[i]; e.Type == ledger.Sanitize {
+			v.Result = e.Sanitize
 		}
-		for i := range events {
-			if e := &events[i]; e.Type == ledger.Sanitize {
-				v.Result = e.Sanitize
-			}
-		}
-		if v.Result == nil {
-			v.ResultUnknown = "the ledger has no result of this stage"
-		}
+	}
+	if v.Result == nil {
+		v.ResultUnknown = "the ledger has no result of this stage"
 	}
 }
 
