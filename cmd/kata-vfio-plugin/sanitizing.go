@@ -283,6 +283,9 @@ func (o *options) clearStage(cmd *cobra.Command, v *sanitizingView, how maintain
 		what = "it is free without a proof, unless its rule has it sanitized before each claim"
 	}
 	if dryRun {
+		if done, err := document(cmd.OutOrStdout(), o.output, map[string]string{"address": v.Address.String(), "outcome": what}); done {
+			return err
+		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Would end the quarantine of %s: %s.\n", v.Address, what)
 		return err
 	}

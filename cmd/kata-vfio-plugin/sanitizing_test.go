@@ -89,6 +89,7 @@ func TestStagesAreShown(t *testing.T) {
 		"explain new firmware":   {"quarantine explain gpu-0000-70-00-0", 0, []string{"vbios: version 6.6, was version 1.0", "accept-firmware 0000:70:00.0"}},
 		"explain what waits":     {"quarantine explain 0000:3b:00.0", 2, []string{"nothing of that name is quarantined"}},
 		"clear, dry":             {"quarantine clear 0000:62:00.0 --dry-run", 0, []string{"Would end the quarantine of 0000:62:00.0: another sanitizing stage runs."}},
+		"clear, for machines":    {"quarantine clear 0000:62:00.0 --dry-run -o json", 0, []string{"{\n  \"address\": \"0000:62:00.0\",\n  \"outcome\": \"another sanitizing stage runs\"\n}\n"}},
 		"clear as it is, dry":    {"quarantine clear 0000:62:00.0 --dry-run --without-proof", 0, []string{"free without a proof"}},
 		"clear without a reason": {"quarantine clear 0000:62:00.0", 2, []string{"--reason is empty"}},
 		"accept, dry":            {"quarantine accept-firmware 0000:70:00.0 --dry-run", 0, []string{"vbios: version 6.6"}},
