@@ -225,13 +225,24 @@ func await(ctx context.Context, w io.Writer, n *node.Node, state *maintain.Drain
 			// With ctx, not over: the limit ends the wait, and must not cut off a rebind that has begun.
 			next, err := n.Maintainer.FinishDrain(ctx, state.Drain)
 			if err != nil {
-				return nil, err
+				return nil, interrupted(ctx, state, err)
 			}
 			state = next
 		}
 	}
+	if state.Done() {
+		return state, nil
+	}
 	// The end of the limit is not an error: the plugin completes the drain.
-	return state, ctx.Err()
+	return state, interrupted(ctx, state, context.Cause(ctx))
+}
+
+// interrupted returns an error of the wait for a drain. If the operator ended the wait, it says that the drain stands.
+func interrupted(ctx context.Context, d *maintain.Draining, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, maintain.ErrNotDrained) {
+		return err
+	}
+	return fmt.Errorf("%s is drained, but not free, and the wait for that was interrupted: %w; the plugin completes the drain", d.Address, err)
 }
 
 // waitingFor returns why a drain is not done.

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/isolation"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -140,6 +143,23 @@ func TestStatusOfADrain(t *testing.T) {
 	claim := []string{"plan", "--root", root, "-f", "testdata/one-claim.yaml"}
 	if got := invoke(t, claim...); got.code != exitRefused || !strings.Contains(got.stderr, "0000:3b:00.0 is being drained: fan") {
 		t.Errorf("a plan of it: %+v", got)
+	}
+}
+
+// TestInterruptedWaitSaysThatTheDrainStands: an operator who ends the wait has not undone the drain.
+func TestInterruptedWaitSaysThatTheDrainStands(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	state := &maintain.Draining{Drain: journal.Drain{Address: pci.Address{Bus: 0x62}}, Holders: []plan.Ref{{UID: oneUID1}}}
+	_, err := await(ctx, io.Discard, nil, state, time.Hour)
+	if !errors.Is(err, context.Canceled) || !containsAll(err.Error(), []string{"0000:62:00.0 is drained", "interrupted", "the plugin completes the drain"}) {
+		t.Errorf("got %v, want that the drain stands", err)
+	}
+	if err := interrupted(ctx, state, maintain.ErrNotDrained); !errors.Is(err, maintain.ErrNotDrained) || strings.Contains(err.Error(), "is drained, but") {
+		t.Errorf("of a drain that was ended: %v", err)
+	}
+	if got, err := await(ctx, io.Discard, nil, &maintain.Draining{}, time.Hour); err != nil || !got.Done() {
+		t.Errorf("of a drain that is done: %v", err)
 	}
 }
 
