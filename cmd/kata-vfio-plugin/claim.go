@@ -106,14 +106,15 @@ func prepareCommand(opts *options) *cobra.Command {
 	var file string
 	var dryRun bool
 	var audit auditing
+	var plugs plugging
 	cmd := &cobra.Command{
 		Use:   "prepare -f claim.yaml",
 		Short: "Bind a claim's functions to VFIO and write its CDI spec",
 		Long: "prepare does what the plugin does when the kubelet calls it: it binds exactly the claim's functions, with their group\n" +
 			"mates and companions, to their VFIO driver, verifies it, and writes the CDI spec. You can repeat it; an error leaves\n" +
-			"nothing behind. Like `run`, it refuses a claim if a check of the audit fails: use the --audit-* flags of `run`. With\n" +
-			"--node-name it refuses a claim that is allocated from another node's pool, or from a pool in which this node does not\n" +
-			"publish the device.\n\n" + exitCodes,
+			"nothing behind. Like `run`, it refuses a claim if a check of the audit fails: use the --audit-* flags of `run`, and\n" +
+			"--hot-plug if `run` has it. With --node-name it refuses a claim that is allocated from another node's pool, or from a\n" +
+			"pool in which this node does not publish the device.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin prepare -f claim.yaml --dry-run
   kata-vfio-plugin prepare -f claim.yaml
@@ -122,6 +123,7 @@ func prepareCommand(opts *options) *cobra.Command {
 			if err := audit.validateGate(); err != nil {
 				return err
 			}
+			opts.node.HotPlug, opts.node.HotPlugWindow = plugs.hot, plugs.window()
 			req, err := readClaim(file, cmd.InOrStdin())
 			if err != nil {
 				return err
@@ -140,6 +142,7 @@ func prepareCommand(opts *options) *cobra.Command {
 	opts.nodeNameFlag(cmd)
 	opts.registerWork(cmd)
 	audit.registerGate(cmd)
+	plugs.register(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the plan and touch nothing")
 	return cmd
 }

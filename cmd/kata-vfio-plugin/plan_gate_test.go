@@ -45,9 +45,9 @@ func TestPlanRefusesWhatRunRefusesForTheAudit(t *testing.T) {
 	}
 }
 
-// TestPlanRefusesWhatAVMThatRunsHasNoRoomFor: plan is told as `run` is how VMs get their devices.
+// TestPlanRefusesWhatAVMThatRunsHasNoRoomFor: plan and prepare are told as `run` is how VMs get their devices.
 func TestPlanRefusesWhatAVMThatRunsHasNoRoomFor(t *testing.T) {
-	args := []string{"plan", "--root", newRoot(t), "-f", "testdata/one-claim.yaml", "--audit-taint", "off"}
+	args := []string{"--root", newRoot(t), "-f", "testdata/one-claim.yaml", "--audit-taint", "off"}
 	for _, c := range []struct {
 		flags   []string
 		refused bool
@@ -57,9 +57,11 @@ func TestPlanRefusesWhatAVMThatRunsHasNoRoomFor(t *testing.T) {
 		{[]string{"--hot-plug", "--hot-plug-window", "0"}, false},
 		{[]string{"--hot-plug-window", "1"}, false}, // which VMs boot with
 	} {
-		got := invoke(t, append(slices.Clone(args), c.flags...)...)
-		if refused := strings.Contains(got.stderr, "128 GiB"); refused != c.refused || (got.code != 0) != c.refused {
-			t.Errorf("%v: %+v", c.flags, got)
+		for _, verb := range [][]string{{"plan"}, {"prepare", "--dry-run"}} {
+			got := invoke(t, slices.Concat(verb, args, c.flags)...)
+			if refused := strings.Contains(got.stderr, "128 GiB"); refused != c.refused || (got.code != 0) != c.refused {
+				t.Errorf("%v %v: %+v", verb, c.flags, got)
+			}
 		}
 	}
 }
