@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/command"
+	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
 	"github.com/kata-vfio/kata-vfio/pkg/plugin/serving"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare"
 	"github.com/kata-vfio/kata-vfio/pkg/prepare/effects"
@@ -79,16 +81,46 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
-// fail writes an error to w and returns the exit code. Each reason of a refusal is on its own line, with its fix below.
+// fail writes an error to w and returns the exit code. Each reason of a refusal is on its own line, with its fix below. The errors
+// that a refusal is joined with follow as others do.
 func fail(w io.Writer, err error) int {
-	var refused *rule.RefusedError
-	if !errors.As(err, &refused) {
-		return command.Fail("kata-vfio-plugin", exitCode)(w, err)
+	for _, one := range parts(err) {
+		if refused, ok := errors.AsType[*rule.RefusedError](one); ok {
+			printRefusal(w, refused)
+			continue
+		}
+		command.Fail("kata-vfio-plugin", exitCode)(w, one)
 	}
-	fmt.Fprintf(w, "kata-vfio-plugin: %s is refused:\n", refused.Subject)
+	return exitCode(err)
+}
+
+// printRefusal prints the reasons of a refusal. Text that it quotes from a node or a file is escaped for terminals.
+func printRefusal(w io.Writer, refused *rule.RefusedError) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "kata-vfio-plugin: %s is refused:\n", refused.Subject)
 	for i := range refused.Verdicts {
 		r := &refused.Verdicts[i]
-		fmt.Fprintf(w, "  %s: %s (%s)\n      fix: %s\n", r.Device, r.Text, r.Code, r.Fix)
+		fmt.Fprintf(&text, "  %s: %s (%s)\n      fix: %s\n", r.Device, r.Text, r.Code, r.Fix)
 	}
-	return exitRefused
+	fmt.Fprint(w, output.VisibleLines(text.String()))
+}
+
+// parts returns a refusal and the errors that it is joined with; an error without a refusal as it is.
+func parts(err error) []error {
+	if _, refused := errors.AsType[*rule.RefusedError](err); !refused {
+		return []error{err}
+	}
+	for at := err; at != nil; at = errors.Unwrap(at) {
+		switch joined := at.(type) { //nolint:errorlint // errors.As would not say which of the two comes first
+		case *rule.RefusedError:
+			return []error{err}
+		case interface{ Unwrap() []error }:
+			var all []error
+			for _, one := range joined.Unwrap() {
+				all = append(all, parts(one)...)
+			}
+			return all
+		}
+	}
+	return []error{err}
 }

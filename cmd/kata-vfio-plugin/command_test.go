@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -491,6 +492,28 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := exitCode(tt.err); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestRefusalWithOtherErrors: what failed beside a refusal is said too, and no text reaches the terminal as a command.
+func TestRefusalWithOtherErrors(t *testing.T) {
+	refused := &rule.RefusedError{Subject: "claim a/b", Verdicts: []rule.Verdict{{
+		Device: "gpu", Text: "it has \x1b[2J", Code: rule.NotIsolated, Fix: "move it", Err: errors.New("a cause"),
+	}}}
+	const refusal = "kata-vfio-plugin: claim a/b is refused:\n  gpu: it has \\x1b[2J (NotIsolated)\n      fix: move it\n"
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{refused, refusal},
+		{fmt.Errorf("plan: %w", refused), refusal},
+		{errors.Join(refused, errors.New("close the ledger: no space")), refusal + "kata-vfio-plugin: close the ledger: no space\n"},
+		{fmt.Errorf("prepare: %w", errors.Join(errors.New("undo"), fmt.Errorf("plan: %w", refused))), "kata-vfio-plugin: undo\n" + refusal},
+	} {
+		var got strings.Builder
+		if code := fail(&got, tt.err); code != exitRefused || got.String() != tt.want {
+			t.Errorf("%v: exit code %d and\n%swant %d and\n%s", tt.err, code, &got, exitRefused, tt.want)
 		}
 	}
 }
