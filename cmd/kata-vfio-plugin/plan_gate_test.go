@@ -45,7 +45,7 @@ func TestPlanRefusesWhatRunRefusesForTheAudit(t *testing.T) {
 	}
 }
 
-// TestPlanRefusesWhatAVMThatRunsHasNoRoomFor: plan and prepare are told as `run` is how VMs get their devices.
+// TestPlanRefusesWhatAVMThatRunsHasNoRoomFor: plan and prepare are told as `run` is how VMs get their devices, and template, which warns.
 func TestPlanRefusesWhatAVMThatRunsHasNoRoomFor(t *testing.T) {
 	args := []string{"--root", newRoot(t), "-f", "testdata/one-claim.yaml", "--audit-taint", "off"}
 	for _, c := range []struct {
@@ -62,6 +62,10 @@ func TestPlanRefusesWhatAVMThatRunsHasNoRoomFor(t *testing.T) {
 			if refused := strings.Contains(got.stderr, "128 GiB"); refused != c.refused || (got.code != 0) != c.refused {
 				t.Errorf("%v %v: %+v", verb, c.flags, got)
 			}
+		}
+		got := invoke(t, append([]string{"template", "--root", args[1], "--audit-taint", "off"}, c.flags...)...)
+		if warned := strings.Contains(got.stderr, "128 GiB"); warned != c.refused || got.code != 0 {
+			t.Errorf("template %v: %+v", c.flags, got)
 		}
 	}
 }

@@ -24,14 +24,16 @@ import (
 func templateCommand(opts *options) *cobra.Command {
 	var name string
 	var audit auditing
+	var plugs plugging
 	cmd := &cobra.Command{
 		Use:   "template",
 		Short: "Print the ResourceSlices of a new node like this one, for autoscalers",
 		Long: "template prints the ResourceSlices that a new node with the same hardware and node config would have. An autoscaler needs\n" +
 			"them to create the first node of a group. Devices have the attributes that all nodes of a kind have in common: type,\n" +
 			"vendor, device, model, linkSpeed, numaNode, pcieRoot and sharedWith, and GPUs their memory. Create the VFs first.\n" +
-			"A warning names each device that this node would publish with a taint for its isolation, its reset or a failed check\n" +
-			"of the audit: a new node like this one would have the same taint, and the template does not show it.\n" +
+			"A warning names each device that this node would publish with a taint for its isolation, its reset, its BARs or a failed\n" +
+			"check of the audit: a new node like this one would have the same taint, and the template does not show it. Use the\n" +
+			"--audit-* flags of `run`, and --hot-plug if `run` has it.\n" +
 			"template also works on a captured tree (--root), and changes nothing.\n\n" + exitCodes,
 		Args: command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: `  kata-vfio-plugin template
@@ -41,6 +43,7 @@ func templateCommand(opts *options) *cobra.Command {
 			if err := audit.validateGate(); err != nil {
 				return err
 			}
+			opts.node.HotPlug, opts.node.HotPlugWindow = plugs.hot, plugs.window()
 			n, err := opts.lookChecked(cmd.Context(), &audit)
 			if err != nil {
 				return err
@@ -50,6 +53,7 @@ func templateCommand(opts *options) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&name, "node-name", "template", "the new node's name, in spec.nodeName and in the names of pools and slices")
 	audit.registerGate(cmd)
+	plugs.register(cmd.Flags())
 	return cmd
 }
 
