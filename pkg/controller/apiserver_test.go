@@ -27,7 +27,7 @@ import (
 )
 
 // apiServer refuses what the API server refuses: writes of an older resource version or another UID, names that exist,
-// conditions of devices that the claim does not have, and of other drivers.
+// conditions of devices that the claim does not have, and of other drivers. It sets the times of taints that are written without one.
 type apiServer struct {
 	t       *testing.T
 	mu      sync.Mutex // guards all below, and each request
@@ -178,6 +178,7 @@ func (s *apiServer) create(in schema.GroupVersionResource, o runtime.Object) (ru
 	m.SetResourceVersion(version)
 	m.SetGeneration(1)
 	m.SetCreationTimestamp(metav1.Now())
+	setTimes(o)
 	return o, s.tracker.Create(in, o, m.GetNamespace())
 }
 
@@ -199,7 +200,27 @@ func (s *apiServer) update(in schema.GroupVersionResource, o runtime.Object) (ru
 		claim.Status.Devices = nil
 	}
 	m.SetResourceVersion(s.next())
+	setTimes(o)
 	return o, s.tracker.Update(in, o, m.GetNamespace())
+}
+
+// setTimes sets the times of taints that have none, as the API server's defaults do.
+func setTimes(o runtime.Object) {
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	switch o := o.(type) {
+	case *resourceapi.DeviceTaintRule:
+		if o.Spec.Taint.TimeAdded == nil {
+			o.Spec.Taint.TimeAdded = &now
+		}
+	case *resourceapi.ResourceSlice:
+		for i := range o.Spec.Devices {
+			for k := range o.Spec.Devices[i].Taints {
+				if t := &o.Spec.Devices[i].Taints[k]; t.TimeAdded == nil {
+					t.TimeAdded = &now
+				}
+			}
+		}
+	}
 }
 
 // check refuses a write for another object or version; empty values are for any.

@@ -109,6 +109,7 @@ func (n *counts) write(ctx context.Context, have map[string]*resourceapi.Resourc
 			}
 			continue
 		}
+		keepTimes(&s.Spec, &present.Spec)
 		if equality.Semantic.DeepEqual(present.Spec, s.Spec) {
 			continue
 		}

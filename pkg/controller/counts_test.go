@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +109,30 @@ func TestCountsAreTriedAgain(t *testing.T) {
 		}
 		if got := metricsOf(t, c)["kata_vfio_gpu_count_failures_total"]; got != 3 {
 			t.Errorf("%v failures were counted, want 3", got)
+		}
+	})
+}
+
+// TestCountsAreWrittenOnce: a count that is as it is wanted is not written again, although the API server sets the times of the taints.
+func TestCountsAreWrittenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, writes := newAPIServer(t), &atomic.Int32{}
+		s.gpusOn("n1", 1, 8, 0)
+		leadWith(t, s, Config{CountGPUs: true}, func(a clienttesting.Action) error {
+			if verb := a.GetVerb(); verb == "create" || verb == "update" {
+				writes.Add(1)
+			}
+			return nil
+		})
+		for i, tt := range []struct {
+			gpus int
+			want int32
+		}{{8, 1}, {5, 2}, {6, 3}} {
+			s.gpusOn("n1", int64(i+1), tt.gpus, 0)
+			after(time.Minute)
+			if got := s.counted()["n1"]; got != tt.gpus || writes.Load() != tt.want {
+				t.Errorf("with %d GPUs, the count is %d after %d writes, want %d writes", tt.gpus, got, writes.Load(), tt.want)
+			}
 		}
 	})
 }

@@ -87,6 +87,25 @@ func placeholders(node string, n int, owner metav1.OwnerReference) []*resourceap
 	return all
 }
 
+// keepTimes gives the taints of want the times that present has of them. The API server sets the time of a taint that is written
+// without one, also in an update: without the times, a slice would never be as it is wanted, and each update of it would cause
+// another one.
+func keepTimes(want, present *resourceapi.ResourceSliceSpec) {
+	times := map[string]*metav1.Time{}
+	for i := range present.Devices {
+		for _, t := range present.Devices[i].Taints {
+			if t.Key == placeholderTaint {
+				times[present.Devices[i].Name] = t.TimeAdded
+			}
+		}
+	}
+	for i := range want.Devices {
+		for k := range want.Devices[i].Taints {
+			want.Devices[i].Taints[k].TimeAdded = times[want.Devices[i].Name].DeepCopy()
+		}
+	}
+}
+
 // placeholdersName returns the name of the i-th slice of a node. If the node's name is too long for it, a hash replaces the
 // node's name.
 func placeholdersName(node string, i int) string {
