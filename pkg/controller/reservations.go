@@ -126,19 +126,24 @@ func hasDeviceOn(o *resourceapi.ResourceClaim, node string) bool {
 	})
 }
 
-// answer writes the answers to the claims of a node, up to the first that fails. It reports whether all were written
-// and no claim waits for its tenant.
+// answer writes the answers to the claims of a node. It reports whether all were written and no claim waits for its tenant. An answer that
+// can't be written delays no other claim: the API server may refuse each answer to a claim (see [kube.WriteClaimStatus]), and a tenant can
+// change a claim all the time. The other answers stay right, because they were decided as if all of them were written.
 func (r *reservations) answer(ctx context.Context, v *domainsView) bool {
-	answers := v.reserve()
+	answers, written := v.reserve(), true
 	for i := range answers {
 		if ctx.Err() != nil {
 			return false
 		}
 		if err := r.write(ctx, &answers[i]); err != nil {
 			r.report(ctx, "set condition", err)
-			return false
+			written = false
+			continue
 		}
 		r.done(ctx, &answers[i])
+	}
+	if !written {
+		return false
 	}
 	// Nothing wakes the node when a namespace is registered, so it is looked at again, with growing pauses: each look lists all claims.
 	return !slices.ContainsFunc(v.contenders(), func(c contender) bool { return answerTo(c.claim) == unanswered && !v1alpha1.IsTenantID(c.tenant) })

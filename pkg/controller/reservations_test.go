@@ -160,6 +160,31 @@ func TestDomainsWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
+// A claim that can't be answered delays no later claim, and its domains stay taken for other tenants.
+func TestClaimThatCannotBeAnsweredDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := domainServer(t, "a", "b")
+		c := reservesDomains(t, s, func(a clienttesting.Action) error {
+			if p, ok := a.(clienttesting.PatchAction); ok && p.GetName() == "first" {
+				return errors.New("field cannot be modified once set")
+			}
+			return nil
+		})
+		after(soon)
+		s.allocateDomain("a/first 01")
+		after(2 * soon)
+		s.allocateDomain("a/second 02")
+		s.allocateDomain("b/third 02")
+		after(time.Minute)
+		wantDomainAnswer(t, s, "with an error", "a", "first", "")
+		wantDomainAnswer(t, s, "of the same tenant", "a", "second", "DomainReserved=True")
+		wantDomainAnswer(t, s, "of another tenant", "b", "third", "DomainTaken=True")
+		if got := metricsOf(t, c)["kata_vfio_domain_failures_total set condition"]; got < 5 || got > 15 {
+			t.Errorf("%v failures are counted in a minute, want 5 to 15: with pauses in between", got)
+		}
+	})
+}
+
 // A claim that is allocated again while its answer is on the way does not get the answer of the former allocation.
 func TestDomainsOfAnotherAllocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
