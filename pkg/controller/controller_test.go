@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/publish"
 )
 
@@ -230,6 +232,36 @@ func TestFailuresDelayAnswers(t *testing.T) {
 		down.Store(false)
 		after(40 * time.Second)
 		wantAnswer(t, s, "at the end", "vm", "TwinReserved=True")
+	})
+}
+
+// A claim that can't be answered delays no other GPU of its node, also not an answer that needs a fresh list.
+func TestClaimThatCannotBeAnsweredDelaysNoOtherGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pool, otherName = nodeA + "/kata-vfio.dev/shared", "gpu-0000-3c-00-0"
+		s := newAPIServer(t)
+		ours := []resourceapi.Device{deviceAt(oursName, "0000:3b:00.0"), deviceAt(otherName, "0000:3c:00.0")}
+		for _, d := range ours {
+			d.Attributes["sharedWith"], d.Attributes["driver"] = stringAttribute(otherDriver), stringAttribute("nvidia")
+		}
+		s.put("resourceslices", sliceOf("ours", v1alpha1.DriverName, pool, ours...))
+		s.put("resourceslices", sliceOf("theirs", otherDriver, nodeA, deviceAt("gpu-0", "0000:3b:00.0"), deviceAt("gpu-1", "0000:3c:00.0")))
+		c := lead(t, s, func(a clienttesting.Action) error {
+			if p, ok := a.(clienttesting.PatchAction); ok && p.GetName() == "stuck" {
+				return errors.New("field cannot be modified once set")
+			}
+			return nil
+		})
+		s.allocateTwin("container", "gpu-0")
+		s.allocateOurs("stuck")
+		after(2 * soon)
+		s.allocate("vm", v1alpha1.DriverName, pool, otherName)
+		after(time.Minute)
+		wantAnswer(t, s, "with an error", "stuck", "")
+		wantAnswer(t, s, "beside it", "vm", "TwinReserved=True")
+		if got := metricsOf(t, c)["kata_vfio_twin_failures_total set condition"]; got < 5 || got > 20 {
+			t.Errorf("%v failures are counted in a minute, want 5 to 20: with pauses in between", got)
+		}
 	})
 }
 

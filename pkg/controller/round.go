@@ -12,11 +12,22 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/controller/twin"
 )
 
+// turn is a node's part in a round.
+type turn struct {
+	node string
+	// failed has the GPUs with an action that failed in this round. They wait for the node's next round, and the others do not.
+	failed map[string]bool
+}
+
 // round decides about the GPUs of some nodes: first by the caches and then, about those that need it, by one list of
 // what the API server has now. Many GPUs that need a list share it.
 func (c *Controller) round(ctx context.Context, nodes []string) {
-	nodes = c.act(ctx, c.informers.cached(), nodes, c.millis(), false)
-	if len(nodes) == 0 || ctx.Err() != nil {
+	turns := make([]turn, len(nodes))
+	for i, node := range nodes {
+		turns[i] = turn{node: node, failed: map[string]bool{}}
+	}
+	turns = c.act(ctx, c.informers.cached(), turns, c.millis(), false)
+	if len(turns) == 0 || ctx.Err() != nil {
 		return
 	}
 	// Taken before the list, whose content is of this time or later.
@@ -25,45 +36,50 @@ func (c *Controller) round(ctx context.Context, nodes []string) {
 	if err != nil {
 		c.config.Metrics.failed("list")
 		c.config.Log.WarnContext(ctx, "can't read the cluster: no shared GPU is handed over", slog.Any("err", err))
-		c.retry(nodes...)
+		for i := range turns {
+			c.retry(turns[i].node)
+		}
 		return
 	}
-	c.act(ctx, objects, nodes, now, true)
+	c.act(ctx, objects, turns, now, true)
 }
 
-// act executes the decisions about the GPUs of nodes, and returns the nodes that need a fresh list.
-func (c *Controller) act(ctx context.Context, objects *store, nodes []string, now twin.Millis, fresh bool) (unsure []string) {
-	for _, node := range nodes {
-		done, needsFresh := true, false
-		view := objects.on(c, node)
-		for _, g := range view.GPUs(node) {
+// act executes the decisions about the GPUs of nodes, and returns the turns of the nodes that need a fresh list. The turns of all other
+// nodes end here.
+func (c *Controller) act(ctx context.Context, objects *store, turns []turn, now twin.Millis, fresh bool) (unsure []turn) {
+	for _, t := range turns {
+		needsFresh := false
+		view := objects.on(c, t.node)
+		for _, g := range view.GPUs(t.node) {
 			g.Fresh = fresh
 			c.overlaps.report(ctx, c, view, g)
+			if t.failed[g.PCI] {
+				continue
+			}
 			d := twin.Decide(g, now)
 			needsFresh = needsFresh || d.NeedsFresh
 			if d.RequeueAfter > 0 {
-				c.queue.AddAfter(node, time.Duration(d.RequeueAfter)*time.Millisecond)
+				c.queue.AddAfter(t.node, time.Duration(d.RequeueAfter)*time.Millisecond)
 			}
-			done = c.execute(ctx, view, g, d.Actions) && done
+			if !c.execute(ctx, view, g, d.Actions) {
+				t.failed[g.PCI] = true
+			}
 		}
 		switch {
-		case !done:
-			c.retry(node)
 		case needsFresh:
-			unsure = append(unsure, node)
+			unsure = append(unsure, t)
+		case len(t.failed) > 0:
+			c.retry(t.node)
 		default:
 			// The queue's delay grows with each failure of a node, until it is forgotten here.
-			c.queue.Forget(node)
+			c.queue.Forget(t.node)
 		}
 	}
 	return unsure
 }
 
-func (c *Controller) retry(nodes ...string) {
-	for _, n := range nodes {
-		c.queue.AddRateLimited(n)
-	}
-}
+// retry asks for a node's next round, after a pause that grows with each failure.
+func (c *Controller) retry(node string) { c.queue.AddRateLimited(node) }
 
 // execute executes actions in their order up to the first that fails. It reports whether all were done.
 func (c *Controller) execute(ctx context.Context, view *twin.View, g *twin.GPU, actions []twin.Action) bool {
