@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +18,9 @@ import (
 type stages struct {
 	controller *Controller
 	queue      workqueue.TypedRateLimitingInterface[string]
-	// memory is used only by the one goroutine that decides.
+	// memory and listed are used only by the one goroutine that decides. listed is the node that was listed last, for [stages.next].
 	memory stage.Memory
+	listed string
 }
 
 // allStages is the one item of the queue.
@@ -53,12 +55,12 @@ func (s *stages) run(ctx context.Context) {
 	}
 }
 
-// round decides by the caches. If there is something to do, it lists the objects of the nodes concerned from the API server,
-// and decides again. It reports whether all was done.
+// round decides by the caches. If there is something to do, it lists the objects of the nodes concerned from the API server, of at most
+// listedAtOnce nodes, and decides again. It reports whether all was done.
 func (s *stages) round(ctx context.Context) bool {
 	decision := stage.Decide(s.view(&listing{}), &s.memory, s.now())
 	if len(decision.Unsure) > 0 {
-		now, err := s.list(ctx, decision.Unsure)
+		now, err := s.list(ctx, s.next(decision.Unsure))
 		if err != nil {
 			s.controller.config.Metrics.stageFailures.WithLabelValues("list").Inc()
 			s.controller.config.Log.WarnContext(ctx, "can't read the cluster: no stage starts or ends", slog.Any("err", err))
@@ -73,8 +75,23 @@ func (s *stages) round(ctx context.Context) bool {
 	for _, a := range decision.Actions {
 		done = s.execute(ctx, a) && done
 	}
-	// Nodes that only the list showed to have something to do were not listed. Another round lists them.
+	// Nodes that were not listed are left: those of other turns, and those that only the list showed to have something to do. Another
+	// round lists them.
 	return done && len(decision.Unsure) == 0
+}
+
+// listedAtOnce is how many nodes one round lists, one after the other. At 50 requests per second (Daemon.Run) that takes two seconds,
+// far below listLimit: a list of all nodes of a large cluster would reach the limit, in each round again, and no stage would start or end.
+const listedAtOnce = 100
+
+// next returns the nodes to list in this round. The nodes, which are sorted, have their turn one after the other: without turns, nodes
+// that a list shows to have nothing to do would keep their places while the caches are behind.
+func (s *stages) next(nodes []string) []string {
+	first := max(0, slices.IndexFunc(nodes, func(node string) bool { return node > s.listed }))
+	turn := slices.Concat(nodes[first:], nodes[:first])
+	turn = turn[:min(len(turn), listedAtOnce)]
+	s.listed = turn[len(turn)-1]
+	return turn
 }
 
 func (s *stages) now() stage.Millis { return stage.Millis(s.controller.config.Now().UnixMilli()) }

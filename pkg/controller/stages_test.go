@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -392,4 +393,62 @@ func TestRequestsOfAStage(t *testing.T) {
 			t.Errorf("the requests differ (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestStagesOfManyNodes: all stages begin, although one round has no time to list all nodes.
+func TestStagesOfManyNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 250
+		s, lists := newAPIServer(t), &atomic.Int32{}
+		for i := range nodes {
+			node := fmt.Sprintf("n-%03d", i)
+			d := deviceAt("gpu-0000-01-00-0", "0000:01:00.0")
+			d.Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintSanitizing, Value: "memory", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			one := sliceOf(node, v1alpha1.DriverName, node, d)
+			one.Spec.NodeName = &node
+			s.put("resourceslices", one)
+		}
+		config := sanitizing()
+		config.Profiles[0].MaxParallel = nodes
+		leadWith(t, s, Config{Sanitizers: config}, func(a clienttesting.Action) error {
+			list, ok := a.(clienttesting.ListActionImpl)
+			switch {
+			case !ok || a.GetVerb() != "list":
+			case a.GetResource().Resource == "pods": // the first list of a round
+				lists.Store(0)
+			case a.GetResource().Resource == "resourceslices" && strings.Contains(list.ListRestrictions.Fields.String(), "nodeName"):
+				if lists.Add(1) > 150 {
+					return context.DeadlineExceeded
+				}
+			}
+			return nil
+		})
+		after(time.Minute)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		o, err := s.tracker.List(resource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), stagesNamespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(o.(*corev1.PodList).Items); got != nodes {
+			t.Errorf("%d stages began, want %d", got, nodes)
+		}
+	})
+}
+
+// TestNodesAreListedInTurn: each node is among those of some round, whatever the others do.
+func TestNodesAreListedInTurn(t *testing.T) {
+	var nodes []string
+	for i := range 2*listedAtOnce + 50 {
+		nodes = append(nodes, fmt.Sprintf("n-%03d", i))
+	}
+	s := &stages{}
+	for i, want := range [][]string{nodes[:100], nodes[100:200], slices.Concat(nodes[200:], nodes[:50]), nodes[50:150]} {
+		if diff := cmp.Diff(want, s.next(nodes)); diff != "" {
+			t.Errorf("round %d (-want +got):\n%s", i, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"n-200", "n-001"}, s.next([]string{"n-001", "n-200"})); diff != "" {
+		t.Errorf("few nodes (-want +got):\n%s", diff)
+	}
 }
