@@ -178,9 +178,7 @@ func (c *Cluster) FreeAtOnce(p *Pool, eligible func(*Device) bool) int {
 
 // KeepsClaimsAway reports whether a taint keeps claims from the device.
 func (d *Device) KeepsClaimsAway() bool {
-	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
-		return t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute
-	})
+	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return KeepsAway(&t) })
 }
 
 // consume takes what a device needs from the counters. If one counter has too little left, it takes nothing and returns false.

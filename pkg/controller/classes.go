@@ -119,7 +119,7 @@ func (v *classViews) view(ctx context.Context) *cluster.ClassView {
 	addAll(model, stored[*resourceapi.ResourceClaim](i.claims.GetIndexer()))
 	addAll(model, stored[*resourceapi.DeviceClass](i.classes.GetIndexer()))
 	view := &cluster.ClassView{Classes: []cluster.ClassOffer{}, Grants: []string{}}
-	excluded, kept := v.ruledOut(), map[matchKey]match{}
+	excluded, kept := i.exclusions(model), map[matchKey]match{}
 	for _, class := range model.OurClasses() {
 		offer := cluster.NewClassOffer(class)
 		matching := map[cluster.ID]bool{}
@@ -140,7 +140,7 @@ func (v *classViews) view(ctx context.Context) *cluster.ClassView {
 	return view
 }
 
-// count counts the devices that match, and those of them that are free. If a selector fails, no device counts as free, because
+// count counts the devices that match, and those of them that are free and not excluded. If a selector fails, no device counts as free, because
 // no claim gets one.
 func count(offer *cluster.ClassOffer, model *cluster.Cluster, matching, excluded map[cluster.ID]bool) {
 	free := 0
@@ -179,21 +179,6 @@ func (v *classViews) grants(class *resourceapi.DeviceClass) (keys []string) {
 func sortGrants(view *cluster.ClassView) {
 	slices.Sort(view.Grants)
 	view.Grants = slices.Compact(view.Grants)
-}
-
-// ruledOut returns the devices that a DeviceTaintRule of the controller keeps claims from, because claims of another driver
-// have them.
-func (v *classViews) ruledOut() map[cluster.ID]bool {
-	out := map[cluster.ID]bool{}
-	if v.controller.informers.rules == nil {
-		return out
-	}
-	for _, r := range stored[*resourceapi.DeviceTaintRule](v.controller.informers.rules.GetIndexer()) {
-		if s := r.Spec.DeviceSelector; s != nil && s.Driver != nil && s.Pool != nil && s.Device != nil {
-			out[cluster.ID{Driver: *s.Driver, Pool: *s.Pool, Name: *s.Device}] = true
-		}
-	}
-	return out
 }
 
 // match evaluates the class's selectors on the devices of a slice, as the scheduler does, or returns the cached result.

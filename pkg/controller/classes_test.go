@@ -38,7 +38,8 @@ func newViewing(t *testing.T) *viewing {
 	v := &viewing{t: t, client: fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenantsNamespace, Name: cluster.ClassesConfigMap}}), now: time.Unix(0, 0)}
 	var err error
 	v.Controller, err = New(Config{
-		Client: v.client, ClassesNamespace: tenantsNamespace, Recorder: events.NewFakeRecorder(1), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler),
+		Client: v.client, ClassesNamespace: tenantsNamespace, TaintRules: true,
+		Recorder: events.NewFakeRecorder(1), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return v.now },
 	})
 	if err != nil {
@@ -62,6 +63,8 @@ func (v *viewing) put(object any) {
 		cache = i.classes
 	case *corev1.Namespace:
 		cache = i.namespaces
+	case *resourceapi.DeviceTaintRule:
+		cache = i.ruledOut
 	}
 	if err := cache.GetIndexer().Add(object); err != nil {
 		v.t.Fatal(err)
@@ -168,6 +171,53 @@ func TestFreeDevicesAreCounted(t *testing.T) {
 	v.node("b", "NVIDIA H100", many...)
 	if got := v.offers()["gpu.kata-vfio.dev"]; got != "16+" {
 		t.Errorf("of 23: got %s, want 16+", got)
+	}
+}
+
+// taintRule is a rule of a pool's devices, of one of them if device has its name.
+func taintRule(name, driver, pool, device string, effect resourceapi.DeviceTaintEffect) *resourceapi.DeviceTaintRule {
+	r := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	r.Spec.DeviceSelector = &resourceapi.DeviceTaintSelector{}
+	if driver != "" {
+		r.Spec.DeviceSelector.Driver = &driver
+	}
+	if pool != "" {
+		r.Spec.DeviceSelector.Pool = &pool
+	}
+	if device != "" {
+		r.Spec.DeviceSelector.Device = &device
+	}
+	r.Spec.Taint = resourceapi.DeviceTaint{Key: "kata-vfio.dev/drained", Value: "ByRule", Effect: effect}
+	return r
+}
+
+// TestRuledOutDevicesAreNotFree: a device from which anyone's rule keeps claims is not free, and a rule that only informs changes nothing.
+func TestRuledOutDevicesAreNotFree(t *testing.T) {
+	const noSchedule, ours, first = resourceapi.DeviceTaintEffectNoSchedule, "kata-vfio.dev", "gpu-0000-01-00-0"
+	without := taintRule("r", "", "", "", noSchedule)
+	without.Spec.DeviceSelector = nil
+	for name, c := range map[string]struct {
+		rule *resourceapi.DeviceTaintRule
+		want string
+	}{
+		"a drain of a node":           {taintRule("r", ours, "a", "", noSchedule), "1"},
+		"a drain that evicts":         {taintRule("r", ours, "a", "", resourceapi.DeviceTaintEffectNoExecute), "1"},
+		"a drain of a device":         {taintRule("r", ours, "a", first, noSchedule), "3"},
+		"a device of any driver":      {taintRule("r", "", "a", first, noSchedule), "3"},
+		"a device's name in any pool": {taintRule("r", ours, "", first, noSchedule), "2"},
+		"all devices":                 {taintRule("r", "", "", "", noSchedule), "0"},
+		"another driver's devices":    {taintRule("r", otherDriver, "a", first, noSchedule), "4"},
+		"no selector":                 {without, "4"},
+		"a taint that only informs":   {taintRule("r", ours, "a", "", resourceapi.DeviceTaintEffectNone), "4"},
+	} {
+		v := newViewing(t)
+		v.class("gpu.kata-vfio.dev", "*", typeIs("gpu"))
+		v.node("a", "NVIDIA L40S", gpu(1), gpu(2), gpu(3))
+		v.node("b", "NVIDIA L40S", gpu(1))
+		v.put(c.rule)
+		if got := v.offers()["gpu.kata-vfio.dev"]; got != c.want {
+			t.Errorf("%s: %s devices are free, want %s", name, got, c.want)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 // Name is the controller's name: of its lease, in managed fields and in Events.
 const Name = "kata-vfio-controller"
 
-// Config is what a [Controller] works with. All fields but Drivers, Sanitizers, Tenancy, ClassesNamespace and CountGPUs are required.
+// Config is what a [Controller] works with. All fields but Drivers, Sanitizers, Tenancy, ClassesNamespace, TaintRules and CountGPUs are required.
 type Config struct {
 	Client kubernetes.Interface
 	// Drivers are the DRA drivers that share GPUs with kata-vfio; none if no GPU is shared.
@@ -39,6 +39,8 @@ type Config struct {
 	Tenancy *Tenancy
 	// ClassesNamespace has the ConfigMap [cluster.ClassesConfigMap]; empty if no view of DeviceClasses is published.
 	ClassesNamespace string
+	// TaintRules says that the API server has DeviceTaintRules (Kubernetes 1.37). If there are Drivers, it counts as true.
+	TaintRules bool
 	// CountGPUs makes the controller publish, for each node, the slices of [GPUCountDriver] by which KAI counts GPUs.
 	CountGPUs bool
 
@@ -150,7 +152,7 @@ func (c *Controller) Lead(ctx context.Context) {
 		wg.Go(func() { c.classes.run(ctx) })
 	}
 	if c.counts != nil {
-		c.counts.started()
+		c.counts.wakeAll()
 		wg.Go(func() { c.counts.run(ctx) })
 	}
 	wg.Wait()

@@ -38,6 +38,17 @@ func (n *counts) wake(s *resourceapi.ResourceSlice) {
 	}
 }
 
+// ruled asks for a decision about the nodes whose devices a DeviceTaintRule may select.
+func (n *counts) ruled(r *resourceapi.DeviceTaintRule) {
+	for _, pool := range ruledPools(r) {
+		if pool == allPools {
+			n.wakeAll()
+		} else {
+			n.queue.AddAfter(cluster.ID{Pool: pool}.Node(), settling)
+		}
+	}
+}
+
 // run writes until the queue is shut down.
 func (n *counts) run(ctx context.Context) {
 	for {
@@ -77,7 +88,7 @@ func (n *counts) round(ctx context.Context, node string) bool {
 func (n *counts) want(node string) ([]*resourceapi.ResourceSlice, bool) {
 	model := &cluster.Cluster{}
 	addAll(model, scoped[*resourceapi.ResourceSlice](n.controller.informers.slices[0].GetIndexer(), twin.NodeScope(node)))
-	gpus, known := countedGPUs(model, node)
+	gpus, known := countedGPUs(model, node, n.controller.informers.exclusions(model))
 	owner, owned := model.Owner(node)
 	if !owned {
 		gpus = 0 // nothing is published, or nothing that goes with the node
@@ -130,8 +141,8 @@ func (n *counts) write(ctx context.Context, have map[string]*resourceapi.Resourc
 	return errors.Join(errs...)
 }
 
-// started asks for a decision about each node that has slices of ours, or a count of an earlier time.
-func (n *counts) started() {
+// wakeAll asks for a decision about each node that has slices of ours, or a count of an earlier time.
+func (n *counts) wakeAll() {
 	for _, i := range []cache.SharedIndexInformer{n.controller.informers.slices[0], n.controller.informers.counts} {
 		for _, s := range stored[*resourceapi.ResourceSlice](i.GetIndexer()) {
 			n.wake(s)

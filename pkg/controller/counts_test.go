@@ -91,6 +91,49 @@ func TestGPUsAreCounted(t *testing.T) {
 	})
 }
 
+// TestDrainedGPUsAreNotCounted: the count follows the DeviceTaintRules, of a node and of all nodes.
+func TestDrainedGPUsAreNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.gpusOn("n1", 1, 8, 0)
+		s.gpusOn("n2", 1, 6, 0)
+		leadWith(t, s, Config{CountGPUs: true, TaintRules: true}, nil)
+		want := func(when string, n1, n2 int) {
+			t.Helper()
+			after(soon)
+			if got := s.counted(); got["n1"] != n1 || got["n2"] != n2 {
+				t.Errorf("%s, the counts are %v, want n1: %d and n2: %d", when, got, n1, n2)
+			}
+		}
+		want("at the start", 8, 6)
+		s.put("devicetaintrules", taintRule("gpu", "kata-vfio.dev", "n1/kata-vfio.dev", "gpu-0000-01-00-0", resourceapi.DeviceTaintEffectNoSchedule))
+		want("after a drain of a GPU", 7, 6)
+		s.put("devicetaintrules", taintRule("node", "kata-vfio.dev", "n2/kata-vfio.dev", "", resourceapi.DeviceTaintEffectNoExecute))
+		want("after a drain of a node", 7, 0)
+		s.put("devicetaintrules", taintRule("node", "kata-vfio.dev", "n2/kata-vfio.dev", "", resourceapi.DeviceTaintEffectNone))
+		want("with a rule that only informs", 7, 6)
+		s.put("devicetaintrules", taintRule("all", "", "", "", resourceapi.DeviceTaintEffectNoSchedule))
+		want("after all devices were taken out", 0, 0)
+		s.removeFrom("devicetaintrules", "", "all")
+		want("after that has ended", 7, 6)
+		s.removeFrom("devicetaintrules", "", "gpu")
+		want("without a drain", 8, 6)
+	})
+}
+
+// TestCountsWithoutRules: an API server before Kubernetes 1.37 has no DeviceTaintRules, and is not asked for them.
+func TestCountsWithoutRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.gpusOn("n1", 1, 8, 0)
+		c := leadWith(t, s, Config{CountGPUs: true, ClassesNamespace: tenantsNamespace}, refusesRules)
+		after(soon)
+		if got, why := s.counted()["n1"], c.NotReady(); got != 8 || why != "" {
+			t.Errorf("%d GPUs are counted, and the controller is not ready because %q; want 8, and that it is ready", got, why)
+		}
+	})
+}
+
 // TestCountsAreTriedAgain: a write that fails is counted, and repeated.
 func TestCountsAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

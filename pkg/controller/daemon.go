@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,10 +69,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(d.Drivers) > 0 {
-		if err := requireRules(client.Discovery()); err != nil {
-			return err
-		}
+	rules, err := d.taintRules(client.Discovery())
+	if err != nil {
+		return err
 	}
 	metrics := NewMetrics()
 	recorder, err := newRecorder(ctx, client)
@@ -79,7 +79,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	c, err := New(Config{
-		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Tenancy: d.tenancy(), ClassesNamespace: d.classes(), CountGPUs: d.CountGPUs, Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
+		Client: client, Drivers: d.Drivers, Sanitizers: d.Sanitizers, Tenancy: d.tenancy(), ClassesNamespace: d.classes(), TaintRules: rules, CountGPUs: d.CountGPUs,
+		Recorder: recorder, Metrics: metrics, Log: d.Log, Now: time.Now,
 	})
 	if err != nil {
 		return err
@@ -135,18 +136,22 @@ func (d *Daemon) client(qps float32, burst int) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// requireRules refuses an API server without DeviceTaintRules, which informers would wait for in vain.
-func requireRules(d discovery.DiscoveryInterface) error {
-	list, err := d.ServerResourcesForGroupVersion(resourceapi.SchemeGroupVersion.String())
+// taintRules reports whether the API server has DeviceTaintRules. For an API server without them, informers would wait in vain. It asks
+// only if something depends on the answer, and refuses to share GPUs without the rules.
+func (d *Daemon) taintRules(from discovery.DiscoveryInterface) (bool, error) {
+	shares := len(d.Drivers) > 0
+	if !shares && !d.Classes && !d.CountGPUs {
+		return false, nil
+	}
+	list, err := from.ServerResourcesForGroupVersion(resourceapi.SchemeGroupVersion.String())
 	if err != nil {
-		return fmt.Errorf("ask the API server for its resources: %w", err)
+		return false, fmt.Errorf("ask the API server for its resources: %w", err)
 	}
-	for i := range list.APIResources {
-		if list.APIResources[i].Name == "devicetaintrules" {
-			return nil
-		}
+	has := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "devicetaintrules" })
+	if shares && !has {
+		return false, fmt.Errorf("the API server has no DeviceTaintRules in %s: sharing GPUs needs Kubernetes 1.37 or newer", resourceapi.SchemeGroupVersion)
 	}
-	return fmt.Errorf("the API server has no DeviceTaintRules in %s: sharing GPUs needs Kubernetes 1.37 or newer", resourceapi.SchemeGroupVersion)
+	return has, nil
 }
 
 // newRecorder returns a recorder of Events, which works until ctx ends.

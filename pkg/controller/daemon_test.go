@@ -102,16 +102,29 @@ func TestLeaderEndsBeforeAnotherLeads(t *testing.T) {
 	})
 }
 
-func TestServerWithoutRulesIsRefused(t *testing.T) {
-	d := &discovery.FakeDiscovery{Fake: &clienttesting.Fake{}}
-	for group, want := range map[string]string{"resource.k8s.io/v1": "needs Kubernetes 1.37 or newer", "resource.k8s.io/v1beta1": "ask the API server for its resources"} {
-		d.Resources = []*metav1.APIResourceList{{GroupVersion: group, APIResources: []metav1.APIResource{{Name: "resourceclaims"}}}}
-		if err := requireRules(d); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("with %s: %v", group, err)
+// TestServerWithoutRules is refused if GPUs are shared. For counts, the rules are left out, and nothing else asks for them.
+func TestServerWithoutRules(t *testing.T) {
+	shares, counts, neither := &Daemon{Drivers: []string{otherDriver}}, &Daemon{CountGPUs: true}, &Daemon{Tenants: true}
+	for name, tt := range map[string]struct {
+		daemon          *Daemon
+		group, resource string
+		want            bool
+		wrong           string
+	}{
+		"shared GPUs, with rules":     {daemon: shares, group: "resource.k8s.io/v1", resource: "devicetaintrules", want: true},
+		"shared GPUs, without rules":  {daemon: shares, group: "resource.k8s.io/v1", resource: "resourceclaims", wrong: "needs Kubernetes 1.37 or newer"},
+		"shared GPUs, without answer": {daemon: shares, group: "resource.k8s.io/v1beta1", wrong: "ask the API server for its resources"},
+		"counts, with rules":          {daemon: counts, group: "resource.k8s.io/v1", resource: "devicetaintrules", want: true},
+		"a view, with rules":          {daemon: &Daemon{Classes: true}, group: "resource.k8s.io/v1", resource: "devicetaintrules", want: true},
+		"counts, without rules":       {daemon: counts, group: "resource.k8s.io/v1", resource: "resourceclaims"},
+		"counts, without answer":      {daemon: counts, group: "resource.k8s.io/v1beta1", wrong: "ask the API server for its resources"},
+		"no use, without answer":      {daemon: neither, group: "resource.k8s.io/v1beta1"},
+	} {
+		d := &discovery.FakeDiscovery{Fake: &clienttesting.Fake{}}
+		d.Resources = []*metav1.APIResourceList{{GroupVersion: tt.group, APIResources: []metav1.APIResource{{Name: tt.resource}}}}
+		got, err := tt.daemon.taintRules(d)
+		if got != tt.want || (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
+			t.Errorf("%s: got %t and %v, want %t and %q", name, got, err, tt.want, tt.wrong)
 		}
-	}
-	d.Resources = []*metav1.APIResourceList{{GroupVersion: "resource.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "devicetaintrules"}}}}
-	if err := requireRules(d); err != nil {
-		t.Error(err)
 	}
 }

@@ -27,9 +27,9 @@ const (
 )
 
 // countedGPUs returns how many GPUs of a node claims can get, now or after the claims that have them: the GPUs without a taint
-// that keeps all claims away. A GPU that is also published as a pair counts once. A GPU that another driver publishes too does
-// not count, because that driver's slices count it. known is false while the slices of a pool are being written.
-func countedGPUs(c *cluster.Cluster, node string) (n int, known bool) {
+// that keeps all claims away, and that no DeviceTaintRule takes out. A GPU that is also published as a pair counts once. A GPU
+// that another driver publishes too does not count, because that driver's slices count it. known is false while the slices of a pool are being written.
+func countedGPUs(c *cluster.Cluster, node string, ruledOut map[cluster.ID]bool) (n int, known bool) {
 	found := map[cluster.Place]bool{}
 	for _, p := range c.Pools() {
 		if p.Node != node {
@@ -39,7 +39,7 @@ func countedGPUs(c *cluster.Cluster, node string) (n int, known bool) {
 			return 0, false
 		}
 		for _, d := range p.Devices {
-			if isCounted(d) && len(d.Places) > 0 && !keepsAllAway(d) {
+			if isCounted(d) && len(d.Places) > 0 && !keepsAllAway(d) && !ruledOut[d.ID] {
 				found[d.Places[0]] = true
 			}
 		}
@@ -55,9 +55,7 @@ func isCounted(d *cluster.Device) bool {
 // keepsAllAway reports whether a taint keeps the claims of all tenants from the device. The taint of an exclusive domain does
 // not: it keeps away only other tenants.
 func keepsAllAway(d *cluster.Device) bool {
-	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
-		return t.Key != v1alpha1.TaintTenant && (t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute)
-	})
+	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key != v1alpha1.TaintTenant && cluster.KeepsAway(&t) })
 }
 
 // placeholders returns the ResourceSlices that stand for n GPUs of a node, or no slices if n is 0. The node owns them, so that

@@ -62,7 +62,7 @@ func TestCountIsThatOfTheUntaintedGPUs(t *testing.T) {
 					}
 				}
 			}
-			got, known := countedGPUs(fleetModel(slices), "n1")
+			got, known := countedGPUs(fleetModel(slices), "n1", nil)
 			if got != len(want) || !known {
 				t.Fatalf("%+v: %d GPUs, known %v, want %d", config, got, known, len(want))
 			}
@@ -108,7 +108,7 @@ func TestCountOfANode(t *testing.T) {
 		"beside an older state":     {append(older, whole...), "n1", 8, true},
 		"while it is being written": {unfinished, "n1", 0, false},
 	} {
-		if got, known := countedGPUs(fleetModel(c.slices), c.node); got != c.want || known != c.known {
+		if got, known := countedGPUs(fleetModel(c.slices), c.node, nil); got != c.want || known != c.known {
 			t.Errorf("%s: %d GPUs, known %v, want %d, %v", name, got, known, c.want, c.known)
 		}
 	}

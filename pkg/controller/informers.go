@@ -36,7 +36,8 @@ type informers struct {
 	slices     []cache.SharedIndexInformer // one for each driver; the first is kata-vfio's. Empty if claims is nil and no GPUs are counted
 	claims     cache.SharedIndexInformer   // nil if nothing needs claims: no shared GPUs, no sanitizers, no reservations, no view of classes
 	counts     cache.SharedIndexInformer   // slices of GPUCountDriver; nil if no GPUs are counted
-	rules      cache.SharedIndexInformer   // nil if no GPU is shared
+	rules      cache.SharedIndexInformer   // the controller's own DeviceTaintRules; nil if no GPU is shared
+	ruledOut   cache.SharedIndexInformer   // all DeviceTaintRules; nil if nothing counts devices, or the API server has none
 	pods       cache.SharedIndexInformer   // pods of stages; nil without sanitizers
 	namespaces cache.SharedIndexInformer   // nil if there is neither a tenancy nor a view of classes
 	classes    cache.SharedIndexInformer   // nil without a view of classes
@@ -60,7 +61,7 @@ func stageLabels() string {
 // open makes the informers, which wake the controller.
 func (i *informers) open(c *Controller) error {
 	i.openClasses(c)
-	return errors.Join(i.openDevices(c), i.openRules(c), i.openPods(c), i.openNamespaces(c), i.openCounts(c))
+	return errors.Join(i.openDevices(c), i.openRules(c), i.openRuledOut(c), i.openPods(c), i.openNamespaces(c), i.openCounts(c))
 }
 
 // openDevices makes the informers of slices and claims.
@@ -89,7 +90,7 @@ func (i *informers) openDevices(c *Controller) error {
 	return err
 }
 
-// openRules makes the informer of DeviceTaintRules, which an API server before 1.37 does not have.
+// openRules makes the informer of the controller's own DeviceTaintRules, which an API server before 1.37 does not have.
 func (i *informers) openRules(c *Controller) error {
 	if !c.shares() {
 		return nil
@@ -224,7 +225,10 @@ func (c *Controller) claimChanged(claim *resourceapi.ResourceClaim) {
 
 // named returns the informers by the resource.
 func (i *informers) named() map[string]cache.SharedIndexInformer {
-	named := map[string]cache.SharedIndexInformer{"ResourceClaims": i.claims, "DeviceTaintRules": i.rules, "Pods": i.pods, "Namespaces": i.namespaces, "DeviceClasses": i.classes, "counts": i.counts}
+	named := map[string]cache.SharedIndexInformer{
+		"ResourceClaims": i.claims, "DeviceTaintRules": i.rules, "DeviceTaintRules (all)": i.ruledOut,
+		"Pods": i.pods, "Namespaces": i.namespaces, "DeviceClasses": i.classes, "counts": i.counts,
+	}
 	maps.DeleteFunc(named, func(_ string, one cache.SharedIndexInformer) bool { return one == nil })
 	for n, s := range i.slices {
 		named[fmt.Sprintf("ResourceSlices (%d)", n)] = s

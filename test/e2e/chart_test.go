@@ -389,6 +389,7 @@ func plainRenderings() map[string]rendering {
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "Deployment", controller.Name, `"--classes"`)
 				has(t, got, "ClusterRole", controller.Name, `"resources":["deviceclasses"],"verbs":["list","watch"]`, `"resources":["namespaces"],"verbs":["list","watch"]`)
+				has(t, got, "ClusterRole", controller.Name, `"resources":["devicetaintrules"],"verbs":["list","watch"]`)
 				has(t, got, "Role", controller.Name, `"resourceNames":["kata-vfio-classes"],"resources":["configmaps"],"verbs":["patch"]`)
 				hasNot(t, got, "Role", controller.Name, `"resources":["configmaps"],"verbs":["create"]`)
 				has(t, got, "Role", "kata-vfio-classes", `"resourceNames":["kata-vfio-classes"],"resources":["configmaps"],"verbs":["get"]`)
@@ -401,6 +402,7 @@ func plainRenderings() map[string]rendering {
 			check: func(t *testing.T, got rendered) {
 				has(t, got, "Deployment", controller.Name, `"--count-gpus"`)
 				has(t, got, "ClusterRole", controller.Name, `"resources":["resourceslices"],"verbs":["create","update","delete"]`)
+				has(t, got, "ClusterRole", controller.Name, `"resources":["devicetaintrules"],"verbs":["list","watch"]`)
 				hasNot(t, got, "ClusterRole", controller.Name, "resourceclaims")
 				has(t, got, "ValidatingAdmissionPolicy", "gpu-counts.kata-vfio.dev", "gpu-count.kata-vfio.dev")
 			},
