@@ -57,15 +57,14 @@ kata-vfio.dev/pool: {{ . | quote }}
 {{- merge (include "kata-vfio.poolLabel" . | fromYaml) (include "kata-vfio.labels" . | fromYaml) | toYaml }}
 {{- end }}
 
-{{/* The term of podAntiAffinity that keeps the scheduler from a node with a component of another pool, or of another release, from
-(list component root). */}}
+{{/* The term of podAntiAffinity that keeps the scheduler from a node with a component of another pool, from (list component root). It is
+about the release's namespace only: anybody can give a pod in another namespace these labels and a node. */}}
 {{- define "kata-vfio.apartFromOtherPools" -}}
 labelSelector:
   matchLabels: {app.kubernetes.io/name: kata-vfio, app.kubernetes.io/component: {{ index . 0 }}}
   matchExpressions:
   # Also pods without the label.
   - {key: kata-vfio.dev/pool, operator: NotIn, values: [{{ (index . 1).Pool | quote }}]}
-namespaceSelector: {}
 topologyKey: kubernetes.io/hostname
 {{- end }}
 
