@@ -51,6 +51,26 @@ func TestPoliciesRefuseWithCodes(t *testing.T) {
 	}
 }
 
+// TestPoliciesCompareKeysWithoutCase: the plugin refuses annotations for CDI and for Kata in capitals, too, and so does each policy.
+func TestPoliciesCompareKeysWithoutCase(t *testing.T) {
+	compared, exact := regexp.MustCompile(`startsWith\('(cdi\.k8s\.io/|io\.katacontainers\.)'\)`), regexp.MustCompile(`\bkey\.startsWith\('(cdi|io)\.`)
+	root, found := os.DirFS("../../deploy/helm/kata-vfio"), 0
+	names, err := fs.Glob(root, "templates/admission/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text := content(t, root, name)
+		found += len(compared.FindAllString(text, -1))
+		for _, one := range exact.FindAllString(text, -1) {
+			t.Errorf("%s: %s compares with case; want key.lowerAscii()", name, one)
+		}
+	}
+	if found < 6 {
+		t.Errorf("the policies compare keys %d times, want 6 times at least", found)
+	}
+}
+
 // TestSeenInRequests: a user meets in the API server's answer what it refuses, and nothing else.
 func TestSeenInRequests(t *testing.T) {
 	texts, err := rule.Texts()

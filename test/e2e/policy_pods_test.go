@@ -149,6 +149,8 @@ func TestTenantsPodWithDevicesRunsInAVM(t *testing.T) {
 		"a disk by its name":                {"volumes: [{name: a, fc: {wwids: ['3600508b400105e210000900000490000']}}]", "", server},
 		"a CDI annotation":                  {inVM, "cdi.k8s.io/x: nvidia.com/pgpu=0", annotations},
 		"a Kata annotation":                 {inVM, "io.katacontainers.config.runtime.vfio_mode: vfio", annotations},
+		"a CDI annotation in capitals":      {inVM, "CDI.k8s.io/x: nvidia.com/pgpu=0", annotations},
+		"a Kata annotation in capitals":     {"", "IO.katacontainers.config.agent.trace: x", annotations},
 		"a Kata agent's annotation":         {"", "io.katacontainers.config.agent.policy: x", annotations},
 		"another annotation":                {inVM, "example.com/cdi.k8s.io: x", ""},
 		"the plugin required by itself":     {inVM + oneClaim, requiredPlugins + ": '[ kata-vfio ]'", ""},
@@ -281,6 +283,7 @@ func TestTenantsBindingAnnotatesNoPod(t *testing.T) {
 	}
 	for annotation, want := range map[string]string{
 		"cdi.k8s.io/x": "a Binding's annotations become its pod's", "io.katacontainers.config.hypervisor.path": "a Binding's annotations become its pod's",
+		"CDI.k8s.io/x": "a Binding's annotations become its pod's", "io.KataContainers.config.hypervisor.path": "a Binding's annotations become its pod's",
 		requiredPlugins: "a Binding's annotations become its pod's", requiredPlugins + "/container.main": "a Binding's annotations become its pod's",
 		"example.com/a": "",
 	} {
