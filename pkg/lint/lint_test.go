@@ -150,6 +150,34 @@ spec:
 	}
 }
 
+// TestAntiAffinityStaysInItsNamespace: the scheduler would keep the plugin's pods off a node because of a tenant's pod. A pod with
+// thousands of terms costs the policy no more than the API server allows.
+func TestAntiAffinityStaysInItsNamespace(t *testing.T) {
+	const pod = `{apiVersion: v1, kind: Pod, metadata: {name: apart}, spec: {containers: [{name: main, image: example.com/main:1}],
+affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [%s]}}}}`
+	const own = "{topologyKey: zone, namespaces: [team-a]}"
+	const refused = "AffinityNotAllowed spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+	for terms, want := range map[string]string{
+		"": "", own: "", "{topologyKey: zone}": "", "{topologyKey: zone, namespaces: []}": "",
+		"{topologyKey: zone, namespaceSelector: {}}":                    refused + "[0].namespaceSelector",
+		own + ", {topologyKey: zone, namespaces: [kata-vfio-system]}":   refused + "[1].namespaces[0]",
+		"{topologyKey: zone, namespaces: [team-a, kata-vfio-system]}":   refused + "[0].namespaces[1]",
+		own + ", {namespaces: [team-a], namespaceSelector: {}}, " + own: refused + "[1].namespaceSelector",
+		strings.Repeat(own+", ", 4000):                                  "",
+	} {
+		l := linter(t)
+		l.Namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{"kata-vfio.dev/tenant": ""}}}
+		l.Add("pod.yaml", fmt.Appendf(nil, pod, terms))
+		got := ""
+		for _, p := range report(t, l).Problems {
+			got += string(p.Code) + " " + p.Field
+		}
+		if got != want {
+			t.Errorf("%.200s: got %.300q, want %q", terms, got, want)
+		}
+	}
+}
+
 // TestClassesOfTheCluster: a class that does not exist, and one of another namespace.
 func TestClassesOfTheCluster(t *testing.T) {
 	const claim = `

@@ -197,6 +197,8 @@ const (
 	VolumeNotAllowed Code = "VolumeNotAllowed"
 	// HostAccessNotAllowed: a tenant's pod asks for namespaces of the host, privileges or capabilities.
 	HostAccessNotAllowed Code = "HostAccessNotAllowed"
+	// AffinityNotAllowed: a required anti-affinity of a tenant's pod reaches pods of other namespaces.
+	AffinityNotAllowed Code = "AffinityNotAllowed"
 	// GracePeriodTooLong: a tenant's pod with devices could keep them for too long after its deletion.
 	GracePeriodTooLong Code = "GracePeriodTooLong"
 	// WriteOutOfScope: a request with the plugin's identity writes something that the plugin itself never writes.

@@ -62,6 +62,15 @@ func withRights(kind, rights string) string {
 	return kind + ": " + one
 }
 
+// apart has an anti-affinity to pods with the labels of the plugin's, required or preferred, with a field that says of which namespaces.
+func apart(how, namespaces string) string {
+	term := "{labelSelector: {matchLabels: {app.kubernetes.io/name: kata-vfio}}, topologyKey: kubernetes.io/os, " + namespaces + "}"
+	if how == "preferred" {
+		term = "{weight: 1, podAffinityTerm: " + term + "}"
+	}
+	return "affinity: {podAntiAffinity: {" + how + "DuringSchedulingIgnoredDuringExecution: [" + term + "]}}\n"
+}
+
 // wantForbidden checks that a policy refused, with its message, or that all was well where no message is wanted.
 func wantForbidden(t *testing.T, err error, message string) {
 	t.Helper()
@@ -107,6 +116,7 @@ func TestTenantsPodWithDevicesRunsInAVM(t *testing.T) {
 		namespaces  = "hostPID, hostIPC and hostNetwork reach the node's processes"
 		rights      = "privileged containers, and capabilities beyond those of Pod Security"
 		server      = "volumes that name a server or a disk (nfs, iscsi, fc and others)"
+		affinity    = "required terms of podAntiAffinity with a namespaceSelector"
 	)
 	if _, err := p.KubectlInput(t.Context(), strings.NewReader(otherClass), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
@@ -147,6 +157,10 @@ func TestTenantsPodWithDevicesRunsInAVM(t *testing.T) {
 		"an NFS server of its own":          {inVM + "volumes: [{name: b, emptyDir: {}}, {name: a, nfs: {server: 10.0.0.1, path: /}}]", "", server},
 		"an iSCSI server of its own":        {inVM + "volumes: [{name: a, iscsi: {targetPortal: '10.0.0.1:3260', iqn: 'iqn.2026-01.com.example:a', lun: 0}}]", "", server},
 		"a disk by its name":                {"volumes: [{name: a, fc: {wwids: ['3600508b400105e210000900000490000']}}]", "", server},
+		"pods of all namespaces kept away":  {apart("required", "namespaceSelector: {}"), "", affinity},
+		"the plugin kept away":              {inVM + oneClaim + apart("required", "namespaces: ["+system+"]"), "", affinity},
+		"its own pods kept away":            {apart("required", "namespaces: ["+ns+"]"), "", ""},
+		"pods of all namespaces disliked":   {apart("preferred", "namespaceSelector: {}"), "", ""},
 		"a CDI annotation":                  {inVM, "cdi.k8s.io/x: nvidia.com/pgpu=0", annotations},
 		"a Kata annotation":                 {inVM, "io.katacontainers.config.runtime.vfio_mode: vfio", annotations},
 		"a CDI annotation in capitals":      {inVM, "CDI.k8s.io/x: nvidia.com/pgpu=0", annotations},
