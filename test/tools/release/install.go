@@ -25,6 +25,10 @@ metadata:
 // refuse. The objects are the same for each that it takes.
 const renderedFor = "1.36.6"
 
+// mutates is what the API server of each Kubernetes that the chart takes has, and no helm knows without being told. Without it, the chart
+// leaves out the policies require-plugin and require-plugin-classes.
+const mutates = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+
 const kustomization = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [install.yaml]
@@ -57,7 +61,8 @@ func (r *request) render(ctx context.Context, chart string) ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(home)
-	cmd := exec.CommandContext(ctx, r.helm, "template", packageName, chart, "--namespace", "kata-vfio-system", "--include-crds", "--kube-version", renderedFor) //nolint:gosec // who runs this says which helm
+	args := []string{"template", packageName, chart, "--namespace", "kata-vfio-system", "--include-crds", "--kube-version", renderedFor, "--api-versions", mutates}
+	cmd := exec.CommandContext(ctx, r.helm, args...) //nolint:gosec // who runs this says which helm
 	cmd.Env = []string{"HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

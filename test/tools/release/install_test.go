@@ -143,8 +143,15 @@ func checkObjects(t *testing.T, all []object, version string) {
 			}
 		}
 	}
-	if !seen["DaemonSet/kata-vfio-system/kata-vfio-plugin"] {
-		t.Errorf("there is no plugin in %v", names(seen))
+	// The chart has the policies by default, and leaves them out where helm does not know of their kind.
+	for _, want := range []string{
+		"DaemonSet/kata-vfio-system/kata-vfio-plugin",
+		"MutatingAdmissionPolicy//require-plugin.kata-vfio.dev", "MutatingAdmissionPolicyBinding//require-plugin.kata-vfio.dev",
+		"MutatingAdmissionPolicy//require-plugin-classes.kata-vfio.dev", "MutatingAdmissionPolicyBinding//require-plugin-classes.kata-vfio.dev",
+	} {
+		if !seen[want] {
+			t.Errorf("there is no %s in %v", want, names(seen))
+		}
 	}
 }
 
