@@ -89,6 +89,17 @@ func networkRenderings() map[string]rendering {
 				sameFile(t, "monitoring/alerts.yaml", got.find("PrometheusRule", plugin).Object["spec"])
 			},
 		},
+		"alerts and a dashboard of other names": {
+			values: "nameOverride: site\nmetrics: {prometheusRule: {enabled: true}, dashboard: {enabled: true}}", offline: true,
+			check: func(t *testing.T, got rendered) {
+				has(t, got, "PrometheusRule", "site-plugin", `up{job=~\"(.+/)?site-plugin\"}`, `up{job=~\"(.+/)?site-controller\"}`,
+					`number_scheduled{daemonset=~\"site-plugin(-.+)?\"}`, `number_ready{daemonset=~\"site-plugin(-.+)?\"}`,
+					`replicas_available{deployment=\"site-controller\"}`, "The Deployment site-controller has no pod", "No kata-vfio-controller acts.")
+				hasNot(t, got, "PrometheusRule", "site-plugin", plugin)
+				has(t, got, "ConfigMap", "site-plugin-dashboard", `(.+/)?site-plugin`)
+				hasNot(t, got, "ConfigMap", "site-plugin-dashboard", plugin)
+			},
+		},
 		"a dashboard": {
 			values: "metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null, folder: a}, annotations: {a: b}}}",
 			check: func(t *testing.T, got rendered) {

@@ -35,6 +35,19 @@ kata-vfio.dev/vfio
 {{ include "kata-vfio.name" . }}-controller
 {{- end }}
 
+{{/*
+A file of monitoring/, from (list file root). Prometheus knows the plugin and the controller by the names of their objects, which
+nameOverride changes. Texts name the controller's program, which keeps its name.
+*/}}
+{{- define "kata-vfio.monitoring" -}}
+{{- $root := index . 1 }}
+{{- $controller := include "kata-vfio.controller" $root }}
+{{- $root.Files.Get (printf "monitoring/%s" (index . 0))
+  | replace "kata-vfio-plugin" (include "kata-vfio.plugin" $root)
+  | replace "kata-vfio-controller\"" (printf "%s\"" $controller)
+  | replace "Deployment kata-vfio-controller" (printf "Deployment %s" $controller) }}
+{{- end }}
+
 {{/* The ConfigMap with the IDs of tenants, which the controller creates. */}}
 {{- define "kata-vfio.tenants" -}}
 kata-vfio-tenants
