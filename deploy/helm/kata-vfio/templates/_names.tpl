@@ -37,12 +37,15 @@ kata-vfio.dev/vfio
 
 {{/*
 A file of monitoring/, from (list file root). Prometheus knows the plugin and the controller by the names of their objects, which
-nameOverride changes. Texts name the controller's program, which keeps its name.
+nameOverride changes. Texts name the controller's program, which keeps its name. The series of kube-state-metrics are of all namespaces,
+and tenants name their DaemonSets and Deployments as they like.
 */}}
 {{- define "kata-vfio.monitoring" -}}
 {{- $root := index . 1 }}
 {{- $controller := include "kata-vfio.controller" $root }}
+{{- $ours := printf "{namespace=%q, " $root.Release.Namespace }}
 {{- $root.Files.Get (printf "monitoring/%s" (index . 0))
+  | replace "{daemonset=" (printf "%sdaemonset=" $ours) | replace "{deployment=" (printf "%sdeployment=" $ours)
   | replace "kata-vfio-plugin" (include "kata-vfio.plugin" $root)
   | replace "kata-vfio-controller\"" (printf "%s\"" $controller)
   | replace "Deployment kata-vfio-controller" (printf "Deployment %s" $controller) }}
