@@ -17,6 +17,7 @@ import (
 type workflow struct {
 	Permissions map[string]string
 	Jobs        map[string]struct {
+		If          string
 		Permissions map[string]string
 		Steps       []struct {
 			Uses, Run, If string
@@ -122,6 +123,17 @@ func TestWorkflowsMakeWhatThereIs(t *testing.T) {
 		if !slices.Contains(made["release.yml"], want) {
 			t.Errorf("release.yml does not make %s", want)
 		}
+	}
+}
+
+// What GitHub checks out for a pull request by default is a merge commit of its own, which the check refuses. Only pull requests have a head.
+func TestCommitsOfTheBranchAreChecked(t *testing.T) {
+	job := workflows(t)["ci.yml"].Jobs["commits"]
+	if job.If != "github.event_name == 'pull_request'" || len(job.Steps) != 2 || !strings.HasPrefix(job.Steps[1].Run, "scripts/check-commits.sh ") {
+		t.Fatalf("the job is %+v; want one of pull requests only that checks out and runs check-commits.sh", job)
+	}
+	if ref := job.Steps[0].With["ref"]; ref != "${{ github.event.pull_request.head.sha }}" {
+		t.Errorf("it checks out %v, want the branch's last commit", ref)
 	}
 }
 
