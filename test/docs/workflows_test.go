@@ -1,7 +1,9 @@
 package docs_test
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -203,6 +205,37 @@ func TestReleaseWorkflowPublishesToTheChartsRegistry(t *testing.T) {
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("release.yml does not have %q", want)
+		}
+	}
+}
+
+// A run that was cut off leaves a draft, and a second run must publish: it makes the release again unless it is published. It never deletes
+// one that is, also if GitHub does not answer.
+func TestReleaseWorkflowPublishesAfterADraft(t *testing.T) {
+	script := ""
+	for _, step := range workflows(t)["release.yml"].Jobs["publish"].Steps {
+		if strings.Contains(step.Run, "gh release create") {
+			script = step.Run
+		}
+	}
+	const gh = `#!/bin/sh
+[ "$2" = view ] || { echo "$2" >>"$CALLS"; exit 0; }
+[ -n "$DRAFT" ] || exit 1
+echo "$DRAFT"
+`
+	for draft, want := range map[string]string{"": "create\n", "true": "delete\ncreate\n", "false": ""} {
+		dir := t.TempDir()
+		calls := filepath.Join(dir, "calls")
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "gh"), []byte(gh), 0o755), os.WriteFile(calls, nil, 0o644)); err != nil { //nolint:gosec // it is run
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "bash", "-ec", script) //nolint:gosec // of the workflow
+		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "CALLS=" + calls, "DRAFT=" + draft, "GITHUB_REF_NAME=v1.2.3"}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("isDraft %q: %v\n%s", draft, err, out)
+		}
+		if got, err := os.ReadFile(calls); err != nil || string(got) != want {
+			t.Errorf("isDraft %q: got the calls %q, %v; want %q", draft, got, err, want)
 		}
 	}
 }
