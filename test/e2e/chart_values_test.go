@@ -97,6 +97,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"deviceClasses: {gpu-slice: {boundary: device}}":                                                         "must be one of",
 		"deviceClasses: {sata: {enabled: true}}":                                                                 "additional properties 'sata' not allowed",
 		"deviceClasses: {gpu: {alias: true}, accelerator: {enabled: true}}":                                      "both make the DeviceClass accelerator.kata-vfio.dev",
+		"deviceClasses: {gpu: {enabled: false, alias: true}, accelerator: {enabled: true}}":                      "both make the DeviceClass accelerator.kata-vfio.dev",
 		"nodeConfig: {gpuSlices: [{match: {}}]}":                                                                 "minProperties",
 		"nodeConfig: {gpuSlices: [{match: {vendors: ['1002']}, amd: {}}]}":                                       "minProperties",
 		"nodeConfig: {gpuSlices: [{match: {vendors: ['1002']}, amd: {memoryMiB: 0}}]}":                           "minimum",

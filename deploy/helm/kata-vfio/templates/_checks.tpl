@@ -12,7 +12,7 @@
 {{- end }}
 {{- include "kata-vfio.checkShared" . }}
 {{- with .Values.deviceClasses }}
-{{- if and .gpu.enabled .gpu.alias .accelerator.enabled }}
+{{- if and .gpu.alias .accelerator.enabled }}
 {{- fail "deviceClasses.gpu.alias and deviceClasses.accelerator.enabled both make the DeviceClass accelerator.kata-vfio.dev: set one of them to false" }}
 {{- end }}
 {{- end }}
