@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -65,14 +66,17 @@ plugin:
 		},
 		"the node's pci.ids": {values: "plugin: {pciIDsDir: /usr/share/misc}", check: wantPod("/usr/share/misc/pci.ids")},
 		"an API server that is reached without a service proxy": {
-			values: "plugin: {apiServer: {host: 'fd00::10', port: 6443}}",
+			values: "plugin: {apiServer: {host: 'fd00::10', port: 6443}}\nkai: {countGPUs: true}\naudit: {enabled: true, probe: {enabled: false}}",
 			check: func(t *testing.T, got rendered) {
-				env := pluginPod(t, got).Containers[0].Env
-				for _, want := range []corev1.EnvVar{
-					{Name: "KUBERNETES_SERVICE_HOST", Value: "fd00::10"}, {Name: "KUBERNETES_SERVICE_PORT", Value: "6443"},
-				} {
-					if !slices.Contains(env, want) {
-						t.Errorf("the environment %+v lacks %+v", env, want)
+				controller := object[appsv1.Deployment](t, got, "Deployment", "kata-vfio-controller").Spec.Template.Spec
+				audit := object[batchv1.CronJob](t, got, "CronJob", "kata-vfio-audit").Spec.JobTemplate.Spec.Template.Spec
+				for name, pod := range map[string]corev1.PodSpec{"plugin": pluginPod(t, got), "controller": controller, "audit": audit} {
+					for _, want := range []corev1.EnvVar{
+						{Name: "KUBERNETES_SERVICE_HOST", Value: "fd00::10"}, {Name: "KUBERNETES_SERVICE_PORT", Value: "6443"},
+					} {
+						if env := pod.Containers[0].Env; !slices.Contains(env, want) {
+							t.Errorf("%s: the environment %+v lacks %+v", name, env, want)
+						}
 					}
 				}
 			},

@@ -238,3 +238,13 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 - {name: config, host: /etc/kata-vfio, type: DirectoryOrCreate, readOnly: true}
 {{- end }}
 {{- end }}
+
+{{/* The environment in which a program finds the API server without a service proxy. */}}
+{{- define "kata-vfio.apiServerEnv" -}}
+{{- with .Values.plugin.apiServer }}
+{{- if .host -}}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ .host | quote }}}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ .port | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
