@@ -71,6 +71,7 @@ func clusterCommand() *cobra.Command {
 	f.StringArrayVar(&a.reports, "node-report", nil, "report of a node's own audit, or a directory of reports; - for standard input; may be repeated")
 	f.StringVar(&a.nodeName, "node-name", "", nodeNameUsage)
 	f.StringVar(&o.ProbeNamespace, "probe-namespace", "kata-vfio-audit-probe", "namespace for dry runs; if it is empty, there are none")
+	f.StringVar(&o.SchedulerName, "scheduler-name", "", "scheduler of the pods in dry runs: what the chart's admission.tenants.schedulerName says")
 	return cmd
 }
 

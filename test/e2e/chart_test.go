@@ -474,8 +474,9 @@ admission: {tenants: {extendedResources: [example.com/other, example.com/gpu]}}`
 		},
 		"claims that are not protected": {args: mutating("v1"), check: lacks("MutatingAdmissionPolicy", "protect-claims.kata-vfio.dev")},
 		"one scheduler": {
-			values: "admission: {tenants: {schedulerName: kai-scheduler}}",
+			values: "admission: {tenants: {schedulerName: kai-scheduler}}\naudit: {enabled: true, probe: {enabled: false}}",
 			check: func(t *testing.T, got rendered) {
+				has(t, got, "CronJob", "kata-vfio-audit", `"--scheduler-name=kai-scheduler"`)
 				for _, name := range []string{"tenant-pods.kata-vfio.dev", "tenant-pod-classes.kata-vfio.dev"} {
 					has(t, got, "ValidatingAdmissionPolicy", name, "object.spec.?schedulerName.orValue('') == 'kai-scheduler'", "needs schedulerName: kai-scheduler in this")
 				}

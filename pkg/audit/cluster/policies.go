@@ -141,6 +141,7 @@ const (
 func probe(ctx context.Context, client Client, o Options, withheld string) []Probe {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pod := func(p *corev1.Pod) error {
+		p.Spec.SchedulerName = o.SchedulerName
 		return client.Create(ctx, o.ProbeNamespace, p, dry)
 	}
 	claim := func(c *resourceapi.ResourceClaim) error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -68,5 +69,30 @@ func TestDeviceClassThatIsNotGrantedIsTried(t *testing.T) {
 				t.Errorf("K8S-001 is %s: %s; want %s: %s", f.State, f.Text, tt.state, tt.says)
 			}
 		})
+	}
+}
+
+// TestDryRunsNameTheScheduler: where tenants' pods with devices need a scheduler's name, the harmless dry run has it, and so do those that a
+// policy must refuse for another reason.
+func TestDryRunsNameTheScheduler(t *testing.T) {
+	const refusal = "ValidatingAdmissionPolicy 'tenant-pods.kata-vfio.dev' denied request"
+	for scheduler, refused := range map[string]bool{"kai-scheduler": false, "": true} {
+		client := fake.NewClientset()
+		client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if p := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod); p.Spec.SchedulerName != "kai-scheduler" {
+				return true, nil, errors.New(refusal)
+			}
+			return true, nil, errors.New("exceeded quota: nothing")
+		})
+		o := cluster.Options{TenantLabel: "kata-vfio.dev/tenant", Namespace: "kata-vfio", ProbeNamespace: "probe", SchedulerName: scheduler}
+		read, err := cluster.Read(t.Context(), kubetest.New(client), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range read.Probes[:4] { // those of pods
+			if p.Refused != refused || p.Impossible != "" {
+				t.Errorf("scheduler %q: %s: got the answer %q, want one of the scheduler's policy: %t", scheduler, p.About, p.Said, refused)
+			}
+		}
 	}
 }

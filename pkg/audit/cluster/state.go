@@ -73,6 +73,8 @@ type Options struct {
 	RuntimeClasses []string
 	// ProbeNamespace is the namespace of dry runs; empty if there is none.
 	ProbeNamespace string
+	// SchedulerName is the scheduler that tenants' pods with devices must name; empty if they may name any.
+	SchedulerName string
 }
 
 // Grant is one subject of a binding.
