@@ -97,9 +97,10 @@ func TestPolicyForTolerationsOfDomains(t *testing.T) {
 }
 
 // TestPolicyForUnknownTenants: a claim for a device of ours needs the toleration that the mutating policy adds for namespaces that are
-// registered.
+// registered. The policy sees no ConfigMap, and so nobody tolerates all domains while it is missing.
 func TestPolicyForUnknownTenants(t *testing.T) {
-	const refused = "has not registered namespace team-a as a tenant yet"
+	const refused, domains = "has not registered namespace team-a as a tenant yet", "(DomainOfOtherTenant)"
+	ofAll := resourcev1.DeviceToleration{Key: v1alpha1.TaintTenant, Operator: resourcev1.DeviceTolerationOpExists}
 	drain := resourcev1.DeviceToleration{Key: "kata-vfio.dev/drain", Operator: resourcev1.DeviceTolerationOpExists}
 	for name, c := range map[string]struct {
 		class       string
@@ -109,6 +110,12 @@ func TestPolicyForUnknownTenants(t *testing.T) {
 		"with it":                 {ourClass, []resourcev1.DeviceToleration{drain, ofTenant(ownID)}, ""},
 		"without it":              {ourClass, nil, refused},
 		"with another":            {ourClass, []resourcev1.DeviceToleration{drain}, refused},
+		"with that of all":        {ourClass, []resourcev1.DeviceToleration{ofAll}, domains},
+		"with its own and all":    {ourClass, []resourcev1.DeviceToleration{ofTenant(ownID), ofAll}, domains},
+		"with that of none":       {ourClass, []resourcev1.DeviceToleration{ofTenant("")}, domains},
+		"with no ID":              {ourClass, []resourcev1.DeviceToleration{ofTenant(ownID + "0")}, domains},
+		"with a line after it":    {ourClass, []resourcev1.DeviceToleration{ofTenant(ownID + "\n")}, domains},
+		"of all, another driver":  {"gpu.example.com", []resourcev1.DeviceToleration{ofAll}, domains},
 		"of an extended class":    {"sanitize.kata-vfio.dev", nil, refused},
 		"of another driver":       {"gpu.example.com", nil, ""},
 		"of a driver named alike": {"gpu.kata-vfio.dev.example.com", nil, ""},
