@@ -199,6 +199,8 @@ const (
 	HostAccessNotAllowed Code = "HostAccessNotAllowed"
 	// AffinityNotAllowed: a required anti-affinity of a tenant's pod reaches pods of other namespaces.
 	AffinityNotAllowed Code = "AffinityNotAllowed"
+	// TolerationNotAllowed: a request for a class of ours tolerates all taints.
+	TolerationNotAllowed Code = "TolerationNotAllowed"
 	// GracePeriodTooLong: a tenant's pod with devices could keep them for too long after its deletion.
 	GracePeriodTooLong Code = "GracePeriodTooLong"
 	// WriteOutOfScope: a request with the plugin's identity writes something that the plugin itself never writes.

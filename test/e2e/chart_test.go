@@ -232,7 +232,9 @@ func plainRenderings() map[string]rendering {
 				has(t, got, "NetworkPolicy", "kata-vfio-sanitizers", `"podSelector":{}`, `"policyTypes":["Ingress","Egress"]`)
 				has(t, got, "ValidatingAdmissionPolicy", "stages.kata-vfio.dev", stageImage, "system:serviceaccount:kata-vfio-system:kata-vfio-controller")
 				has(t, got, "ValidatingAdmissionPolicyBinding", "stages.kata-vfio.dev", `"operator":"In","values":["kata-vfio-sanitizing"]`)
-				has(t, got, "ValidatingAdmissionPolicyBinding", "stage-claims.kata-vfio.dev", `"operator":"NotIn","values":["kata-vfio-sanitizing"]`)
+				for _, name := range []string{"stage-claims.kata-vfio.dev", "class-tolerations.kata-vfio.dev"} {
+					has(t, got, "ValidatingAdmissionPolicyBinding", name, `"operator":"NotIn","values":["kata-vfio-sanitizing"]`)
+				}
 				if strings.Contains(got.text, "'@") || strings.Contains(got.text, "@'") {
 					t.Error("a policy has a value of the chart that is not filled in")
 				}
@@ -255,7 +257,10 @@ func plainRenderings() map[string]rendering {
 		"sanitizers without their policies": {
 			values: sanitizing + "\nadmission: {stages: {enabled: false}}", check: lacks("ValidatingAdmissionPolicy", "stages.kata-vfio.dev"),
 		},
-		"no sanitizers": {check: lacks("Namespace", "")},
+		"no sanitizers": {check: func(t *testing.T, got rendered) {
+			lacks("Namespace", "")(t, got)
+			lacks("ValidatingAdmissionPolicy", "class-tolerations.kata-vfio.dev")(t, got)
+		}},
 		"tenants": {
 			values: "tenancy: {enabled: true}\nnodeConfig: {devices: [{match: {types: [gpu]}, exclusive: [Card, Switch]}]}", args: mutating("v1"),
 			check: func(t *testing.T, got rendered) {
@@ -273,6 +278,7 @@ func plainRenderings() map[string]rendering {
 					hasNot(t, got, kind, name, "matchResources")
 				}
 				hasNot(t, got, "ValidatingAdmissionPolicyBinding", "exclusive-tenants.kata-vfio.dev", "paramRef")
+				has(t, got, "ValidatingAdmissionPolicyBinding", "class-tolerations.kata-vfio.dev", `"paramRef":{"parameterNotFoundAction":"Allow","selector":{}}`)
 			},
 		},
 		"tenants by a label, beside sanitizers": {
