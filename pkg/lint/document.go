@@ -119,9 +119,11 @@ func (d *document) lineAt(field string) int {
 	return d.line + line - 1
 }
 
-// child returns the key and the value of a field of a node, or an entry of a list twice; nil if there is none.
+// child returns the key and the value of a field of a node, or an entry of a list twice; nil if there is none, or if the node is nil.
 func child(of *yaml.Node, step string) (key, value *yaml.Node) {
 	switch i, err := strconv.Atoi(step); {
+	case of == nil:
+		return nil, nil
 	case of.Kind == yaml.AliasNode:
 		return child(of.Alias, step)
 	case of.Kind == yaml.SequenceNode && err == nil && i < len(of.Content):
@@ -193,7 +195,9 @@ func (d *document) items() (all []*subject) {
 		meta, _ := value["metadata"].(map[string]any)
 		name, _ := meta["name"].(string)
 		_, node := child(d.root, "items")
-		_, node = child(node, strconv.Itoa(i))
+		if _, node = child(node, strconv.Itoa(i)); node == nil {
+			node = d.root // the items of a merge key
+		}
 		one := &document{file: d.file, number: d.number, kind: kind, name: kind + "/" + name, value: value, root: node, line: d.line}
 		all = append(all, one.subjects()...)
 	}
