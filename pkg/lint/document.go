@@ -1,11 +1,10 @@
 package lint
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,29 +20,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 )
 
-// part is the text of one document, and the number of its first line.
-type part struct {
-	text []byte
-	line int
-}
-
-// split splits a file into its documents, as kubectl does.
-func split(text []byte) (parts []part) {
-	current := part{line: 1}
-	number := 0
-	for line := range bytes.Lines(text) {
-		number++
-		if bytes.HasPrefix(line, []byte("---")) && len(bytes.TrimSpace(line[3:])) == 0 {
-			parts = append(parts, current)
-			current = part{line: number + 1}
-			continue
-		}
-		current.text = append(current.text, line...)
-	}
-	parts = append(parts, current)
-	return slices.DeleteFunc(parts, func(p part) bool { return len(bytes.TrimSpace(p.text)) == 0 })
-}
-
 // document is one object of a file.
 type document struct {
 	file   string
@@ -55,23 +31,25 @@ type document struct {
 	line       int
 }
 
+const (
+	noObject = "no Kubernetes object: want apiVersion, kind and other fields"
+	noKind   = "no Kubernetes object: apiVersion or kind is missing"
+)
+
 // parse reads a document. It is nil if the text has only comments.
 func parse(p part) (*document, *v1alpha1.Problem) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(p.text, &root); err != nil {
-		return nil, malformed(err, p.line)
-	}
-	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
-		return nil, nil
+	root, problem := p.node()
+	if root == nil {
+		return nil, problem
 	}
 	// Strict, because of a key that is there twice the API server would only see the last value.
 	text, err := strictyaml.YAMLToJSONStrict(p.text)
 	if err != nil {
 		return nil, malformed(err, p.line)
 	}
-	d := &document{root: root.Content[0], line: p.line}
+	d := &document{root: root, line: p.line}
 	if err := json.Unmarshal(text, &d.value); err != nil {
-		return nil, &v1alpha1.Problem{Line: p.line, Text: "no Kubernetes object: want apiVersion, kind and other fields"}
+		return nil, &v1alpha1.Problem{Line: p.line, Text: noObject}
 	}
 	var meta struct {
 		APIVersion string `json:"apiVersion"`
@@ -85,7 +63,7 @@ func parse(p part) (*document, *v1alpha1.Problem) {
 		return nil, &v1alpha1.Problem{Line: p.line, Text: "no Kubernetes object: want text in apiVersion, kind, metadata.name and metadata.generateName"}
 	}
 	if meta.APIVersion == "" || meta.Kind == "" {
-		return nil, &v1alpha1.Problem{Line: p.line, Text: "no Kubernetes object: apiVersion or kind is missing"}
+		return nil, &v1alpha1.Problem{Line: p.line, Text: noKind}
 	}
 	d.kind = meta.Kind
 	d.name = strings.TrimSuffix(meta.Kind+"/"+meta.Metadata.Name+meta.Metadata.GenerateName, "/")
@@ -186,22 +164,42 @@ func (d *document) subjects() []*subject {
 // items are the subjects of the items of a list.
 func (d *document) items() (all []*subject) {
 	items, _ := d.value["items"].([]any)
-	for i, item := range items {
-		value, ok := item.(map[string]any)
-		if !ok {
+	for i := range items {
+		one, text := d.item(i, items[i])
+		if text != "" {
+			misfits := []fault{{path: fmt.Sprintf("items[%d]", i), text: text}}
+			all = append(all, &subject{in: d, object: &unstructured.Unstructured{}, misfits: misfits})
 			continue
 		}
-		kind, _ := value["kind"].(string)
-		meta, _ := value["metadata"].(map[string]any)
-		name, _ := meta["name"].(string)
-		_, node := child(d.root, "items")
-		if _, node = child(node, strconv.Itoa(i)); node == nil {
-			node = d.root // the items of a merge key
-		}
-		one := &document{file: d.file, number: d.number, kind: kind, name: kind + "/" + name, value: value, root: node, line: d.line}
 		all = append(all, one.subjects()...)
 	}
 	return all
+}
+
+// item is an item of a list, or why it is not an object. Without apiVersion and kind, it has those of the list, as the API prints it: a PodList
+// has Pods.
+func (d *document) item(i int, item any) (one *document, text string) {
+	value, ok := item.(map[string]any)
+	if !ok {
+		return nil, noObject
+	}
+	kind, _ := value["kind"].(string)
+	version, _ := value["apiVersion"].(string)
+	if kind == "" && version == "" {
+		kind, version = strings.TrimSuffix(d.kind, "List"), d.group().GroupVersion().String()
+		value = maps.Clone(value)
+		value["kind"], value["apiVersion"] = kind, version
+	}
+	if kind == "" || version == "" {
+		return nil, noKind
+	}
+	meta, _ := value["metadata"].(map[string]any)
+	name, _ := meta["name"].(string)
+	_, node := child(d.root, "items")
+	if _, node = child(node, strconv.Itoa(i)); node == nil {
+		node = d.root // the items of a merge key
+	}
+	return &document{file: d.file, number: d.number, kind: kind, name: kind + "/" + name, value: value, root: node, line: d.line}, ""
 }
 
 // ofGroup is the subject of an object of resource.k8s.io. Other versions than v1 have other fields, and the API server converts them.

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -40,6 +41,9 @@ type Policies struct {
 func ParsePolicies(text []byte) (*Policies, error) {
 	p := &Policies{}
 	for _, part := range split(text) {
+		if _, problem := part.node(); problem != nil {
+			return nil, fmt.Errorf("document of line %d: %s", part.line, problem)
+		}
 		var list struct {
 			Kind  string                 `json:"kind"`
 			Items []runtime.RawExtension `json:"items"`
@@ -55,7 +59,7 @@ func ParsePolicies(text []byte) (*Policies, error) {
 			items = append(items, list.Items[i].Raw)
 		}
 		for _, item := range items {
-			if err := p.read(item); err != nil {
+			if err := p.read(item, strings.TrimSuffix(list.Kind, "List")); err != nil {
 				return nil, fmt.Errorf("document of line %d: %w", part.line, err)
 			}
 		}
@@ -63,12 +67,13 @@ func ParsePolicies(text []byte) (*Policies, error) {
 	return p, nil
 }
 
-func (p *Policies) read(text []byte) error {
+// read adds the object of a text, if it is one of the chart's. An item of a list may leave its kind to the list.
+func (p *Policies) read(text []byte, kind string) error {
 	var meta metav1.TypeMeta
 	if err := yaml.Unmarshal(text, &meta); err != nil {
 		return err
 	}
-	switch meta.Kind {
+	switch cmp.Or(meta.Kind, kind) {
 	case "ValidatingAdmissionPolicy":
 		var one admissionv1.ValidatingAdmissionPolicy
 		if err := yaml.Unmarshal(text, &one); err != nil {

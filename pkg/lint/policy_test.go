@@ -1,0 +1,38 @@
+package lint_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kata-vfio/kata-vfio/pkg/lint"
+)
+
+// policies reads policies from a text.
+func policies(t *testing.T, text string) *lint.Policies {
+	t.Helper()
+	p, err := lint.ParsePolicies([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPoliciesAreReadWhole from each form of a stream or a list that kubectl takes; a document that YAML readers drop is an error.
+func TestPoliciesAreReadWhole(t *testing.T) {
+	const policy = `{"metadata": {"name": "a.kata-vfio.dev"}}`
+	const full = `{"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "b.kata-vfio.dev"}}`
+	for name, text := range map[string]string{
+		"dividers with comments": "--- # one\n" + full + "\n--- # another\n" + full,
+		"a JSON stream":          full + "\n" + full,
+		"a list of the API":      `{"kind": "ValidatingAdmissionPolicyList", "items": [` + policy + ", " + policy + "]}",
+	} {
+		if got := policies(t, text).Names(); len(got) != 2 {
+			t.Errorf("%s: got the policies %q, want 2", name, got)
+		}
+	}
+	for _, text := range []string{full + "\n...\n" + full, "a: b\n--- " + full} {
+		if _, err := lint.ParsePolicies([]byte(text)); err == nil || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%q: got %v, want an error with the line", text, err)
+		}
+	}
+}
