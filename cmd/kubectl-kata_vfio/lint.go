@@ -45,7 +45,8 @@ func lintCommand(s *session) *cobra.Command {
 			"and the pod templates of Deployments, Jobs and all other kinds, and shows file, line, field and fix of each fault. It needs no\n" +
 			"cluster: it takes the policies as the chart has them with its own values, and the namespace as a tenant's. --policies names\n" +
 			"those of other values. --cluster asks the cluster for the namespace's labels and, as far as you may read them, for policies and\n" +
-			"DeviceClasses. It can't know what only the cluster knows, such as quotas, or policies of others.\n" +
+			"DeviceClasses. It can't know what only the cluster knows, such as quotas, or policies of others. Policies that only warn or audit\n" +
+			"(admission.action) refuse nothing, and are not asked.\n" +
 			"\n" +
 			exitCodeHelp("lint"),
 		Example: "  kubectl kata-vfio lint -f pod.yaml\n  kustomize build . | kubectl kata-vfio lint -f -\n  kubectl kata-vfio lint -f deploy/ -n team-a --cluster\n" +

@@ -147,14 +147,15 @@ func (p *Policies) refusals(ctx context.Context, object runtime.Object, namespac
 	return faults, nil
 }
 
-// applies reports whether the policy is about new objects of the kind, and bound in the namespace.
+// applies reports whether the policy is about new objects of the kind, and a binding has it refuse them in the namespace. A binding that
+// only warns or audits refuses nothing.
 func (p *Policies) applies(one *policy, object runtime.Object, namespace *corev1.Namespace) (bool, error) {
 	_, resource := kindAndResource(object)
 	if c := one.object.Spec.MatchConstraints; c == nil || !slices.ContainsFunc(c.ResourceRules, func(r admissionv1.NamedRuleWithOperations) bool { return covers(&r, resource) }) {
 		return false, nil
 	}
 	for _, b := range p.bindings {
-		if b.Spec.PolicyName != one.object.Name {
+		if b.Spec.PolicyName != one.object.Name || !slices.Contains(b.Spec.ValidationActions, admissionv1.Deny) {
 			continue
 		}
 		m := b.Spec.MatchResources

@@ -36,3 +36,15 @@ func TestPoliciesAreReadWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyBindingsThatDenyRefuse: the chart's admission.action may be Warn or Audit.
+func TestOnlyBindingsThatDenyRefuse(t *testing.T) {
+	text := string(read(t, "policies.yaml"))
+	for actions, want := range map[string]int{"  - Warn\n  - Audit\n": 0, "  - Audit\n": 0, "  - Audit\n  - Deny\n": 1} {
+		l := &lint.Linter{Policies: policies(t, strings.ReplaceAll(text, "validationActions:\n  - Deny\n", "validationActions:\n"+actions))}
+		l.Add("pod.yaml", []byte(badPod))
+		if got := said(report(t, l)); len(got) != want {
+			t.Errorf("actions %q: got %q, want %d", actions, got, want)
+		}
+	}
+}
