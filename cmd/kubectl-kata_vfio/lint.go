@@ -45,8 +45,9 @@ func lintCommand(s *session) *cobra.Command {
 			"and the pod templates of Deployments, Jobs and all other kinds, and shows file, line, field and fix of each fault. It needs no\n" +
 			"cluster: it takes the policies as the chart has them with its own values, and the namespace as a tenant's. --policies names\n" +
 			"those of other values. --cluster asks the cluster for the namespace's labels and, as far as you may read them, for policies and\n" +
-			"DeviceClasses. It can't know what only the cluster knows, such as quotas, or policies of others. Policies that only warn or audit\n" +
-			"(admission.action) refuse nothing, and are not asked.\n" +
+			"DeviceClasses. An object that names a namespace is judged in it; with -n or --cluster, another namespace is a fault. lint can't\n" +
+			"know what only the cluster knows, such as quotas, or policies of others. Policies that only warn or audit (admission.action)\n" +
+			"refuse nothing, and are not asked.\n" +
 			"\n" +
 			exitCodeHelp("lint"),
 		Example: "  kubectl kata-vfio lint -f pod.yaml\n  kustomize build . | kubectl kata-vfio lint -f -\n  kubectl kata-vfio lint -f deploy/ -n team-a --cluster\n" +
@@ -90,7 +91,12 @@ func (s *session) lint(cmd *cobra.Command, l *linting) (*lint.Report, error) {
 	linter := &lint.Linter{}
 	// A kubeconfig is not needed: without one that can be read, the namespace is "default".
 	linter.NamespaceName, _ = s.kube.Namespace()
-	var err error
+	named, err := cmd.Flags().GetString("namespace")
+	if err != nil {
+		return nil, err
+	}
+	// With --cluster, what was read is about one namespace.
+	linter.OneNamespace = named != "" || l.cluster
 	if l.policies != "" {
 		linter.Policies, err = readPolicies(l.policies)
 	} else {

@@ -170,6 +170,22 @@ func TestLintKnowsTheNamespace(t *testing.T) {
 			t.Errorf("namespace %s: exit code %d, want %d:\n%s", namespace, code, want, stdout)
 		}
 	}
+	// Without the flag, the pod's own namespace counts.
+	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(pod, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: gpu, namespace: team-b}\nspec: {containers: []}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cluster := client(append(admissionObjects(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}))
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "0 problems"}, {[]string{"-n", "team-b"}, "0 problems"}, {[]string{"-n", "team-a"}, "by `-n team-b`"}, {[]string{"--cluster"}, "by `-n team-b`"},
+	} {
+		if stdout, stderr, _ := ask(t, cluster, append([]string{"lint", "-f", pod}, c.args...)...); !strings.Contains(stdout, c.want) {
+			t.Errorf("%q: got %q, want %q:\n%s", c.args, stdout, c.want, stderr)
+		}
+	}
 }
 
 // TestLintAsksTheCluster: its policies, its classes, and whether the namespace is a tenant's.

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
@@ -49,8 +48,12 @@ type Linter struct {
 	Policies *Policies
 	// Namespace is the namespace of the objects; nil if nothing but its name is known. It then counts as a tenant's.
 	Namespace *corev1.Namespace
-	// NamespaceName is the name of a namespace about which nothing else is known; empty means "default".
+	// NamespaceName is the name of a namespace about which nothing else is known; empty means "default". Objects that name none are judged
+	// in it.
 	NamespaceName string
+	// OneNamespace says that an object that names another namespace is a problem, as it is with kubectl's -n. Otherwise such an object is
+	// judged in its own namespace, of which only the name is known. It counts as set if Namespace is.
+	OneNamespace bool
 	// Classes are the cluster's DeviceClasses. AllClasses says that kata-vfio has no other classes there.
 	Classes    []*resourceapi.DeviceClass
 	AllClasses bool
@@ -94,6 +97,11 @@ func (l *Linter) Report(ctx context.Context) (*Report, error) {
 			l.Classes = append(l.Classes, class)
 		}
 	}
+	for _, s := range l.ofOtherNamespaces(subjects) {
+		if err := l.add(s, s.misfits...); err != nil {
+			return nil, err
+		}
+	}
 	for _, s := range subjects {
 		if err := l.judge(ctx, s); err != nil {
 			return nil, fmt.Errorf("%s, document %d: %w", s.in.file, s.in.number, err)
@@ -113,15 +121,20 @@ func (l *Linter) judge(ctx context.Context, s *subject) error {
 	found := slices.Concat(s.misfits, parameters(s))
 	found = append(found, l.unknownClasses(s)...)
 	found = append(found, unusedClaims(s)...)
-	refused, err := l.Policies.refusals(ctx, s.object, l.namespace(), l.Classes)
+	refused, err := l.Policies.refusals(ctx, s.object, l.namespace(s.in), l.Classes)
 	if err != nil {
 		return err
 	}
 	refused = slices.DeleteFunc(refused, func(r fault) bool {
 		return slices.ContainsFunc(found, func(f fault) bool { return f.code == r.code })
 	})
-	said := map[fault]bool{} // two policies may refuse for one reason
-	for _, f := range append(found, refused...) {
+	return l.add(s, append(found, refused...)...)
+}
+
+// add adds the problems of an object. Two policies may refuse it for one reason, which is added once.
+func (l *Linter) add(s *subject, faults ...fault) error {
+	said := map[fault]bool{}
+	for _, f := range faults {
 		if said[f] {
 			continue
 		}
@@ -133,15 +146,6 @@ func (l *Linter) judge(ctx context.Context, s *subject) error {
 		l.report.Problems = append(l.report.Problems, p)
 	}
 	return nil
-}
-
-// namespace returns the namespace of the objects. If it is unknown, namespace returns one with the labels for which the policies for
-// tenants look.
-func (l *Linter) namespace() *corev1.Namespace {
-	if l.Namespace != nil {
-		return l.Namespace
-	}
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(l.NamespaceName, metav1.NamespaceDefault), Labels: l.Policies.tenantLabels()}}
 }
 
 // fault is why an object is refused.
