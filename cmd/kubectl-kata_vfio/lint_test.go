@@ -97,7 +97,8 @@ func TestLintOfNothingFails(t *testing.T) {
 func TestLintAsSARIF(t *testing.T) {
 	bad := badPod(t)
 	text := filepath.Join(t.TempDir(), "a b.yaml")
-	if err := os.WriteFile(text, []byte("words: \x1b[2J\n"), 0o600); err != nil {
+	const misspelled = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [], contaners: []}\n"
+	if err := os.WriteFile(text, []byte("words: \x1b[2J\n---\n"+misspelled), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -105,7 +106,7 @@ func TestLintAsSARIF(t *testing.T) {
 		rules []string
 		lines []int
 	}{
-		{[]string{"-f", bad, "-f", text}, []string{"NoRuntimeClass", "Unreadable"}, []int{24, 1}},
+		{[]string{"-f", bad, "-f", text}, []string{"NoRuntimeClass", "Unreadable", "Misfit"}, []int{24, 1, 6}},
 		{[]string{"-f", goodPod}, nil, nil},
 	} {
 		stdout, stderr, _ := ask(t, client(nil), append([]string{"lint", "-o", "sarif"}, c.args...)...)

@@ -15,12 +15,14 @@ import (
 
 const (
 	homepage = "https://github.com/kata-vfio/kata-vfio"
-	// unreadableRule is the SARIF rule of texts that are no Kubernetes objects. Such a problem has no code.
+	// unreadableRule is the SARIF rule of texts that are no Kubernetes objects. Such a problem has neither a code nor an object.
 	unreadableRule = "Unreadable"
+	// misfitRule is the SARIF rule of the other problems without a code.
+	misfitRule = "Misfit"
 )
 
 // writeLintSARIF writes a SARIF 2.1.0 log of one run, so that a forge shows each problem at its line. Its rules are the codes that explain
-// knows.
+// knows, and one each for texts that are not objects and for other problems without a code.
 func writeLintSARIF(w io.Writer, r *lint.Report) error {
 	texts, err := rule.Texts()
 	if err != nil {
@@ -44,14 +46,20 @@ func writeLintSARIF(w io.Writer, r *lint.Report) error {
 }
 
 func sarifID(p *lint.Problem) string {
-	if p.Code == "" {
-		return unreadableRule
+	switch {
+	case p.Code != "":
+		return string(p.Code)
+	case p.Object != "":
+		return misfitRule
 	}
-	return string(p.Code)
+	return unreadableRule
 }
 
 func lintRule(id string, texts []rule.Text) *sarif.ReportingDescriptor {
 	title, why := "The text is no Kubernetes object", "Nothing is known of it, so nothing was checked."
+	if id == misfitRule {
+		title, why = "A field or a reference is wrong", "The API server refuses or drops it, or a pod gets no devices."
+	}
 	if t, ok := rule.Find(texts, id); ok {
 		title, why = t.Title, t.Why
 	}

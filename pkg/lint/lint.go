@@ -28,7 +28,8 @@ type Problem struct {
 	Object string `json:"object,omitempty"`
 	// Field is the path of the field without which nothing would be refused: "spec.volumes[0].hostPath"; empty for the object as a whole.
 	Field string `json:"field,omitempty"`
-	// Code is a code that `explain` knows; empty if the text is not an object that can be judged.
+	// Code is a code that `explain` knows. It is empty if the text is not an object that can be judged, which has no Object either, and for
+	// faults that no rule of kata-vfio is about, such as an unknown field.
 	Code rule.Code `json:"code,omitempty"`
 	Text string    `json:"text"`
 	Fix  string    `json:"fix,omitempty"`
@@ -126,7 +127,7 @@ func (l *Linter) judge(ctx context.Context, s *subject) error {
 		return err
 	}
 	refused = slices.DeleteFunc(refused, func(r fault) bool {
-		return slices.ContainsFunc(found, func(f fault) bool { return f.code == r.code })
+		return slices.ContainsFunc(found, func(f fault) bool { return f.code != "" && f.code == r.code })
 	})
 	return l.add(s, append(found, refused...)...)
 }

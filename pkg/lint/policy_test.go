@@ -1,6 +1,7 @@
 package lint_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +46,29 @@ func TestOnlyBindingsThatDenyRefuse(t *testing.T) {
 		l.Add("pod.yaml", []byte(badPod))
 		if got := said(report(t, l)); len(got) != want {
 			t.Errorf("actions %q: got %q, want %d", actions, got, want)
+		}
+	}
+}
+
+// TestPolicyThatFailsIsAProblem, also for an object with another problem that has no code.
+func TestPolicyThatFailsIsAProblem(t *testing.T) {
+	const policy = `
+kind: ValidatingAdmissionPolicy
+metadata: {name: fails.kata-vfio.dev}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}
+  validations: [{expression: "object.spec.nodeName == 'worker-1'"}]
+---
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: fails.kata-vfio.dev}
+spec: {policyName: fails.kata-vfio.dev, validationActions: [Deny]}
+`
+	l := &lint.Linter{Policies: policies(t, policy)}
+	l.Add("pod.yaml", []byte(strings.Replace(goodPod, `"containers"`, `"container": [], "containers"`, 1)))
+	got := said(report(t, l))
+	for _, want := range []string{"no such field", "policy fails.kata-vfio.dev can't be evaluated"} {
+		if !slices.ContainsFunc(got, func(text string) bool { return strings.Contains(text, want) }) {
+			t.Errorf("got %q, want one with %q", got, want)
 		}
 	}
 }
