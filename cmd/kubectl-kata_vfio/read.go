@@ -27,6 +27,8 @@ import (
 type want struct {
 	// needs are the kinds that are required; also are those that add to them.
 	needs, also []fleet.Kind
+	// permitted are those of also that the user must have the right to list.
+	permitted []fleet.Kind
 	// namespace is the namespace of claims, pods and events; empty for all.
 	namespace string
 	// labels selects claims; empty for all.
@@ -113,7 +115,7 @@ func (w *want) kind(client lister, kind fleet.Kind) listing {
 const pageSize = 500
 
 // read lists the wanted objects. The error is a [forbiddenError] if the user may not
-// list a required kind.
+// list a kind of needs or permitted.
 func (w *want) read(ctx context.Context, client lister) (*fleet.State, error) {
 	state := w.state(nil)
 	for _, kind := range slices.Concat(w.needs, w.also) {
@@ -122,6 +124,8 @@ func (w *want) read(ctx context.Context, client lister) (*fleet.State, error) {
 		case err == nil:
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
+		case slices.Contains(w.permitted, kind) && apierrors.IsForbidden(err):
+			return nil, &forbiddenError{kind: kind, err: err}
 		case !slices.Contains(w.needs, kind) && apierrors.IsForbidden(err):
 			state.Missing[kind] = "it is not permitted"
 		case !slices.Contains(w.needs, kind):

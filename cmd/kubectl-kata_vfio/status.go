@@ -35,14 +35,14 @@ func statusCommand(s *session) *cobra.Command {
 			"plugin, a container runtime that does not call it (NRI), what differs from the node's blueprint, causes of alerts (claims and writes\n" +
 			"that are stuck, disks that are nearly full), devices that are quarantined or tainted, and claims that are refused. What a plugin says\n" +
 			"of its node is less than a minute old while something changes, and is called stale if the plugin stopped saying it.\n" +
-			"--wait waits until rollouts are over and each node's plugin is ready.\n" +
+			"--wait waits until rollouts are over and each node's plugin is ready. It needs the right to list pods, DaemonSets and Deployments.\n" +
 			"\n" +
 			exitCodeHelp("status"),
 		Example: "  kubectl kata-vfio status\n  kubectl kata-vfio status --wait --timeout 10m   # after helm upgrade\n  kubectl kata-vfio status -o json | jq '.problems'",
 		Args:    command.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(*cobra.Command, []string) error { return formats.Check(format) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := s.status(cmd, &w)
+			st, pending, err := s.status(cmd, &w)
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func statusCommand(s *session) *cobra.Command {
 			if !done {
 				err = writeLines(out, statusLines(st, output.TableWidth(out), output.Width(out), output.Colorful(out)))
 			}
-			return errors.Join(err, w.verdict(st))
+			return errors.Join(err, w.verdict(st, pending))
 		},
 	}
 	formats.Flag(cmd, &format)
@@ -60,9 +60,8 @@ func statusCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// verdict returns why a status is not good; nil if it is. After a wait, a rollout must be over.
-func (w *waiting) verdict(st *fleet.Status) error {
-	pending := unsettled(st)
+// verdict returns why a status is not good; nil if it is. After a wait, nothing may be pending.
+func (w *waiting) verdict(st *fleet.Status, pending string) error {
 	switch {
 	case w.wait && pending != "":
 		return &verdictError{fmt.Sprintf("the rollout is not over after %s: %s", w.limit, pending)}
@@ -72,38 +71,46 @@ func (w *waiting) verdict(st *fleet.Status) error {
 	return nil
 }
 
-// statusWant is what status lists.
-func (s *session) statusWant() *view {
-	return &view{want: want{
-		needs: []fleet.Kind{fleet.Slices}, also: []fleet.Kind{fleet.Claims, fleet.Components, fleet.DaemonSets, fleet.Deployments}, now: s.now,
-	}}
+// statusView is what status lists. A wait ends at once if the user may not list what it is about.
+func (s *session) statusView(w *waiting) *view {
+	parts := rolloutKinds()
+	v := &view{want: want{needs: []fleet.Kind{fleet.Slices}, also: append([]fleet.Kind{fleet.Claims}, parts...), now: s.now}}
+	if w.wait {
+		v.want.permitted = parts
+	}
+	return v
+}
+
+// rolloutKinds are the kinds that say how far a rollout is.
+func rolloutKinds() []fleet.Kind {
+	return []fleet.Kind{fleet.Components, fleet.DaemonSets, fleet.Deployments}
 }
 
 // poll is how often --wait looks.
 const poll = 2 * time.Second
 
-// status lists the objects. If the flags ask for it, it repeats that until a rollout is over.
-func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) {
+// status lists the objects. If the flags ask for it, it repeats that until a rollout is over, or returns what is pending.
+func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, string, error) {
 	client, _, err := s.connect()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	v := s.statusWant()
+	v := s.statusView(w)
 	ctx, cancel := context.WithTimeout(cmd.Context(), w.limit)
 	defer cancel()
 	said := ""
 	for {
 		state, err := v.list(cmd.Context(), client)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		state.TaintRules = taintRules(cmd, client)
 		st := state.Status()
 		st.Drains = uniqueDrains(state.TaintRules)
-		pending := unsettled(st)
+		pending := cmp.Or(unlisted(state), unsettled(st))
 		if !w.wait || pending == "" || ctx.Err() != nil {
 			v.warn(cmd.ErrOrStderr(), state)
-			return st, nil
+			return st, pending, nil
 		}
 		// The limit ends the waiting, not the requests: the last state is always a whole one.
 		said = progress(cmd.ErrOrStderr(), said, pending)
@@ -112,7 +119,7 @@ func (s *session) status(cmd *cobra.Command, w *waiting) (*fleet.Status, error) 
 		case <-time.After(poll):
 		}
 		if cmd.Context().Err() != nil {
-			return nil, context.Cause(cmd.Context())
+			return nil, "", context.Cause(cmd.Context())
 		}
 	}
 }
@@ -123,6 +130,16 @@ func progress(w io.Writer, said, now string) string {
 		fmt.Fprintf(w, "waits for %s\n", output.Visible(now))
 	}
 	return now
+}
+
+// unlisted returns why it is unknown how far a rollout is; empty if it is known.
+func unlisted(state *fleet.State) string {
+	for _, kind := range rolloutKinds() {
+		if why, missing := state.Missing[kind]; missing {
+			return fmt.Sprintf("%s, which can't be listed: %s", kind, why)
+		}
+	}
+	return ""
 }
 
 // unsettled returns what a rollout waits for; empty if it is over.

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/fleet"
 	"github.com/kata-vfio/kata-vfio/pkg/cluster"
@@ -99,5 +102,45 @@ func TestStatusWaitsForARollout(t *testing.T) {
 	}
 	if code := <-done; code != 0 {
 		t.Errorf("the wait ends with exit code %d, want 0", code)
+	}
+}
+
+// TestStatusWaitsUntilItKnows: without a list of the parts, a wait does not end well. Without the right to list them, it ends at once.
+func TestStatusWaitsUntilItKnows(t *testing.T) {
+	for _, resource := range []string{"daemonsets", "deployments", "pods"} {
+		c := client(healthy(t))
+		c.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewInternalError(errors.New("no leader"))
+		})
+		_, stderr, code := ask(t, c, "status", "--wait", "--timeout", "10ms")
+		want, why := "not over after 10ms: "+resource, "can't be listed: Internal error occurred: no leader"
+		if code != exitFindings || !strings.Contains(stderr, want) || !strings.Contains(stderr, why) {
+			t.Errorf("%s can't be listed: exit code %d, want %d and %q:\n%s", resource, code, exitFindings, want, stderr)
+		}
+		c = client(healthy(t))
+		forbid(c, resource)
+		if _, stderr, code := ask(t, c, "status", "--wait"); code != exitForbidden || !strings.Contains(stderr, "you may not list "+resource) {
+			t.Errorf("%s may not be listed: exit code %d, want %d:\n%s", resource, code, exitForbidden, stderr)
+		}
+		if _, stderr, code := ask(t, c, "status"); code != 0 || !strings.Contains(stderr, "warning: ") {
+			t.Errorf("%s may not be listed, and nothing is waited for: exit code %d, want 0 and a warning:\n%s", resource, code, stderr)
+		}
+	}
+}
+
+// TestStatusWaitsForControllers: until a controller has seen the present version, the numbers are of the one before, also if they are 0.
+func TestStatusWaitsForControllers(t *testing.T) {
+	labels := map[string]string{"app.kubernetes.io/name": "kata-vfio"}
+	for name, o := range map[string]runtime.Object{
+		"a Deployment": &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio-system", Name: "part", Generation: 2, Labels: labels},
+			Status:     appsv1.DeploymentStatus{ObservedGeneration: 1, ReadyReplicas: 1, UpdatedReplicas: 1},
+		},
+		"a new DaemonSet": &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kata-vfio-system", Name: "part", Generation: 1, Labels: labels}},
+	} {
+		stdout, stderr, code := ask(t, client(append(healthy(t), o)), "status", "--wait", "--timeout", "10ms")
+		if code != exitFindings || !strings.Contains(stderr, "not over after 10ms: part") || !strings.Contains(stdout, " ready, 0 updated") {
+			t.Errorf("%s: exit code %d, %q\n%s", name, code, stderr, stdout)
+		}
 	}
 }

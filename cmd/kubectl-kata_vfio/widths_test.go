@@ -19,7 +19,7 @@ func tables(t *testing.T) map[string]*output.Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := s.statusWant()
+	v := s.statusView(&waiting{})
 	v.want.also = append(v.want.also, fleet.Pods)
 	state, err := v.list(t.Context(), c)
 	if err != nil {

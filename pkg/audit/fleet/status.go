@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/cli/output"
@@ -89,10 +88,13 @@ type PartStatus struct {
 	Desired int32  `json:"desired"`
 	Ready   int32  `json:"ready"`
 	Updated int32  `json:"updated"`
+
+	// unseen says that the controller has not seen the present version of the object yet.
+	unseen bool
 }
 
 // isRolling reports whether some pods are not of the present version yet.
-func (p *PartStatus) isRolling() bool { return p.Updated < p.Desired }
+func (p *PartStatus) isRolling() bool { return p.unseen || p.Updated < p.Desired }
 
 // Problem is something that needs attention, and what to do about it.
 type Problem struct {
@@ -134,7 +136,8 @@ func (st *Status) add(code rule.Code, subject, text, fix string) {
 func (st *Status) parts(s *State) {
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
-		p := PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, updatedPods(d)}
+		unseen := d.Status.ObservedGeneration < d.Generation
+		p := PartStatus{d.Name, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.UpdatedNumberScheduled, unseen}
 		st.part(p)
 		if p.Ready < p.Desired && !p.isRolling() { // the lines of the nodes do not show a pod that is on no node yet
 			st.add(rule.DaemonSetNotReady, d.Name, fmt.Sprintf("%d of %s %s no pod that is ready", p.Desired-p.Ready, output.Count(int(p.Desired), "node"), output.Plural(int(p.Desired-p.Ready), "has", "have")), fmt.Sprintf("`kubectl -n %s describe daemonset %s`", d.Namespace, d.Name))
@@ -146,7 +149,7 @@ func (st *Status) parts(s *State) {
 		if d.Spec.Replicas != nil {
 			desired = *d.Spec.Replicas
 		}
-		st.part(PartStatus{d.Name, desired, d.Status.ReadyReplicas, d.Status.UpdatedReplicas})
+		st.part(PartStatus{d.Name, desired, d.Status.ReadyReplicas, d.Status.UpdatedReplicas, d.Status.ObservedGeneration < d.Generation})
 		if desired > 0 && d.Status.ReadyReplicas == 0 {
 			st.add(rule.DeploymentNotReady, d.Name, "no replica is ready: pods with shared GPUs or reserved domains wait, no sanitizing stage starts, and claims of new namespaces are refused",
 				fmt.Sprintf("`kubectl -n %s describe deployment %s`", d.Namespace, d.Name))
@@ -154,16 +157,11 @@ func (st *Status) parts(s *State) {
 	}
 }
 
-// updatedPods returns how many pods of a DaemonSet have its present template. It returns 0 if the controller has not seen the
-// update of the template yet.
-func updatedPods(d *appsv1.DaemonSet) int32 {
-	if d.Status.ObservedGeneration < d.Generation {
-		return 0
-	}
-	return d.Status.UpdatedNumberScheduled
-}
-
+// part adds a part. Before its controller has seen an update, the number of updated pods is that of the version before.
 func (st *Status) part(p PartStatus) {
+	if p.unseen {
+		p.Updated = 0
+	}
 	st.Parts = append(st.Parts, p)
 	if p.isRolling() {
 		st.Rolling = append(st.Rolling, p.Part)
