@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -198,5 +199,44 @@ func TestArchiveIsPrivateAndWhole(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("got %v, %v; want the archive and the directory, and nothing half written", left, err)
+	}
+}
+
+// TestSysdumpKeepsTheEndOfALog, however long it is: the incident is at the end.
+func TestSysdumpKeepsTheEndOfALog(t *testing.T) {
+	line := strings.Repeat("debug ", 200) + "\n"
+	for name, c := range map[string]struct {
+		text string
+		long bool
+	}{
+		"a short log":            {"first\nincident\n", false},
+		"a log of 25 MiB":        {"first\n" + strings.Repeat(line, 25<<20/len(line)) + "incident\n", true},
+		"a log without an end":   {"first\n" + strings.Repeat(line, 3<<20/len(line)) + "incident", true},
+		"a line that is as long": {"first " + strings.Repeat("debug ", 1<<20) + "incident", true},
+	} {
+		client := dumpedCluster(t)
+		client.PrependReactor("get", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return a.GetSubresource() == "log", &runtime.Unknown{Raw: []byte(c.text)}, nil
+		})
+		files, _ := dumped(t, client)
+		log := files["logs/kata-vfio-plugin-a/plugin.log"]
+		if !strings.HasSuffix(strings.TrimSpace(log), "incident") || strings.HasPrefix(log, "first") == c.long || len(log) > maxLog {
+			t.Errorf("%s: got %d bytes that begin with %.20q and end with %q", name, len(log), log, log[max(0, len(log)-20):])
+		}
+	}
+}
+
+// TestTailOfALogWithoutAnEnd: what was read is returned with the reason why there is not more.
+func TestTailOfALogWithoutAnEnd(t *testing.T) {
+	const text = "one\ntwo\nthree\n"
+	for limit, want := range map[int64]string{int64(len(text)): "three\n", int64(len(text)) - 1: "three\n", 8: "two\nt"} {
+		got, err := readTail(strings.NewReader(text), 8, limit)
+		if whole := limit == int64(len(text)); string(got) != want || (err == nil) != whole {
+			t.Errorf("limit %d: got %q, %v; want %q", limit, got, err, want)
+		}
+	}
+	got, err := readTail(io.MultiReader(strings.NewReader(text), iotest.ErrReader(errors.New("the node is gone"))), 100, 100)
+	if string(got) != text || err == nil {
+		t.Errorf("got %q, %v; want what was read, and why it ends", got, err)
 	}
 }

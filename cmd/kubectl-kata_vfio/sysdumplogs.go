@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,11 +12,12 @@ import (
 )
 
 // Limits of logs. maxLog is how many bytes of a container's log are kept, maxLogLines how many lines the kubelet is asked for,
-// maxLogRead how many bytes of its answer are read, and maxLogs the number of logs.
+// maxLogRead how many bytes of its answer are read, and maxLogs the number of logs. An answer has its newest lines at its end, so maxLogRead
+// is more than maxLogLines lines of 16 KiB, the longest that container runtimes write.
 const (
 	maxLog      = 2 << 20
 	maxLogLines = 20000
-	maxLogRead  = 16 << 20
+	maxLogRead  = 512 << 20
 	maxLogs     = 1000
 )
 
@@ -38,12 +37,15 @@ func (d *sysdump) logs(ctx context.Context, client lister, b *output.Bundle, mas
 				name = path.Join("logs", p.Name, options.Container+".previous.log")
 			}
 			log, err := readLog(ctx, client, p, &options)
-			if err != nil {
+			if err != nil && len(log) == 0 {
 				b.Note(fmt.Sprintf("%s could not be read: %v", name, err))
 				if apierrors.IsForbidden(err) {
 					break // so are the pod's other logs
 				}
 				continue
+			}
+			if err != nil {
+				b.Note(fmt.Sprintf("%s could not be read to its end: %v", name, err))
 			}
 			mask.HideLogged(log)
 			b.Add(name, log)
@@ -57,7 +59,7 @@ func (d *sysdump) podLogs(p *corev1.Pod) []corev1.PodLogOptions {
 	since, lines := int64(d.since.Seconds()), int64(maxLogLines)
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range statuses {
-			// The kubelet cuts by lines before it sends. maxLogRead bounds lines that are very long.
+			// The kubelet cuts by lines before it sends.
 			options := corev1.PodLogOptions{Container: statuses[i].Name, SinceSeconds: &since, TailLines: &lines, Timestamps: true}
 			all = append(all, options)
 			if statuses[i].RestartCount > 0 {
@@ -69,19 +71,12 @@ func (d *sysdump) podLogs(p *corev1.Pod) []corev1.PodLogOptions {
 	return all
 }
 
-// readLog returns the end of a log.
+// readLog returns the end of a log. With an error, it returns the end of what was read.
 func readLog(ctx context.Context, client lister, p *corev1.Pod, options *corev1.PodLogOptions) ([]byte, error) {
 	answer, err := client.Logs(ctx, p.Namespace, p.Name, options)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = answer.Close() }()
-	log, err := io.ReadAll(io.LimitReader(answer, maxLogRead))
-	if err != nil {
-		return nil, err
-	}
-	if len(log) > maxLog {
-		_, log, _ = bytes.Cut(log[len(log)-maxLog:], []byte("\n")) // the first line is a part of one
-	}
-	return log, nil
+	return readTail(answer, maxLog, maxLogRead)
 }
