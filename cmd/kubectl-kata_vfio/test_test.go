@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -21,6 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kata-vfio/kata-vfio/pkg/kube/kubetest"
 	"github.com/kata-vfio/kata-vfio/test/golden"
 )
 
@@ -39,13 +41,17 @@ func wellDone() testedNode {
 	return testedNode{sees: `{"functions":[{"vendor":"15b3","device":"101e"},{"vendor":"1af4","device":"1042"}]}`, second: "SharedClaim", policy: "hostPath volumes are refused (MountNotAllowed)"}
 }
 
+// testClass selects VFs.
+func testClass() *resourceapi.DeviceClass {
+	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "vf.kata-vfio.dev"}, Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{
+		CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "kata-vfio.dev" && device.attributes["kata-vfio.dev"].?type.orValue("") == "vf"`},
+	}}}}
+}
+
 // testedCluster is the sample's with a scheduler and kubelets that do so.
 func testedCluster(t *testing.T, node testedNode) *fake.Clientset {
 	t.Helper()
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "vf.kata-vfio.dev"}, Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{
-		CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "kata-vfio.dev" && device.attributes["kata-vfio.dev"].?type.orValue("") == "vf"`},
-	}}}}
-	c := client(append(slices.DeleteFunc(sampleObjects(t), func(o runtime.Object) bool { _, is := o.(*resourceapi.DeviceClass); return is }), class))
+	c := client(append(slices.DeleteFunc(sampleObjects(t), func(o runtime.Object) bool { _, is := o.(*resourceapi.DeviceClass); return is }), testClass()))
 	c.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		pod := a.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
 		reason := ""
@@ -328,5 +334,35 @@ func TestLastEventIsTheLast(t *testing.T) {
 		if got := r.lastEvent(t.Context(), "p"); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestTestCompilesSelectorsOnce: to read a device and to evaluate them for it allocates about 80 times, to compile them 1200 times.
+func TestTestCompilesSelectorsOnce(t *testing.T) {
+	class := testClass()
+	slice := &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "many"},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: "kata-vfio.dev", NodeName: new("worker-1"), Pool: resourceapi.ResourcePool{Name: "worker-1/kata-vfio.dev", ResourceSliceCount: 1},
+		},
+	}
+	vf := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: new("vf")}}
+	allocations := func(devices int) float64 {
+		slice.Spec.Devices = nil
+		for i := range devices {
+			slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("vf-%d", i), Attributes: vf})
+		}
+		c := client([]runtime.Object{class, slice})
+		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
+		return testing.AllocsPerRun(1, func() {
+			found, err := (&podTest{class: class.Name}).targets(cmd, sessionOf(c), kubetest.New(c))
+			if err != nil || found.nodes[0].Free != devices {
+				t.Fatalf("got %+v, %v; want %d devices", found, err, devices)
+			}
+		})
+	}
+	if got := (allocations(101) - allocations(1)) / 100; got > 400 {
+		t.Errorf("each device costs %.0f allocations, want 400 or less", got)
 	}
 }

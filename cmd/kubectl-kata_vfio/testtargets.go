@@ -43,6 +43,10 @@ func (t *podTest) targets(cmd *cobra.Command, s *session, client lister) (*targe
 	case err != nil:
 		return nil, fmt.Errorf("read DeviceClass %s: %w", t.class, err)
 	}
+	selectors, err := compile(&class)
+	if err != nil {
+		return nil, fmt.Errorf("find the devices of DeviceClass %s: %w", t.class, err)
+	}
 	found, selected := &targets{ids: map[cluster.ID][2]string{}}, map[cluster.ID]bool{}
 	k := w.kind(client, fleet.Slices)
 	p := pager.New(k.list)
@@ -53,7 +57,7 @@ func (t *podTest) targets(cmd *cobra.Command, s *session, client lister) (*targe
 			return nil
 		}
 		found.addIDs(slice)
-		return selects(ctx, &class, slice, selected)
+		return selects(ctx, selectors, slice, selected)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find the devices of DeviceClass %s: %w", t.class, err)
@@ -92,21 +96,29 @@ func (f *targets) addIDs(slice *resourceapi.ResourceSlice) {
 	}
 }
 
-// selects adds the devices of a slice that all selectors of a class match, as the scheduler does.
-func selects(ctx context.Context, class *resourceapi.DeviceClass, slice *resourceapi.ResourceSlice, selected map[cluster.ID]bool) error {
+// compile compiles the selectors of a class. That costs much more than to evaluate them for a device.
+func compile(class *resourceapi.DeviceClass) (selectors []cel.CompilationResult, err error) {
 	compiler := cel.GetCompiler(cel.Features{})
+	for _, sel := range class.Spec.Selectors {
+		if sel.CEL == nil {
+			continue
+		}
+		compiled := compiler.CompileCELExpression(sel.CEL.Expression, cel.Options{})
+		if compiled.Error != nil {
+			return nil, fmt.Errorf("its selector: %w", compiled.Error)
+		}
+		selectors = append(selectors, compiled)
+	}
+	return selectors, nil
+}
+
+// selects adds the devices of a slice that all selectors of a class match, as the scheduler does.
+func selects(ctx context.Context, selectors []cel.CompilationResult, slice *resourceapi.ResourceSlice, selected map[cluster.ID]bool) error {
 	for i := range slice.Spec.Devices {
 		d := &slice.Spec.Devices[i]
 		matches := true
-		for _, sel := range class.Spec.Selectors {
-			if sel.CEL == nil {
-				continue
-			}
-			compiled := compiler.CompileCELExpression(sel.CEL.Expression, cel.Options{})
-			if compiled.Error != nil {
-				return fmt.Errorf("its selector: %w", compiled.Error)
-			}
-			yes, _, err := compiled.DeviceMatches(ctx, cel.Device{Driver: slice.Spec.Driver, Attributes: d.Attributes, Capacity: d.Capacity})
+		for _, sel := range selectors {
+			yes, _, err := sel.DeviceMatches(ctx, cel.Device{Driver: slice.Spec.Driver, Attributes: d.Attributes, Capacity: d.Capacity})
 			if err != nil {
 				return fmt.Errorf("its selector fails for device %s: %w", d.Name, err)
 			}
