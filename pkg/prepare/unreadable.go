@@ -46,9 +46,12 @@ func (p *Preparer) markUnreadable(ctx context.Context, snap *device.Snapshot, er
 	return nil
 }
 
-// givenTo returns the functions of a claim's last Prepare in the ledger, and false if they are unknown: the ledger has
-// no such event or can't be read, the claim ended after it, so that the record is of a later Prepare, or another device
-// is at one of the addresses now.
+// givenTo returns the functions that a claim's last Prepare in the ledger may have been about, and false if they are
+// unknown: the ledger has no such event or can't be read, the claim ended after it, so that the record is of a later
+// Prepare, or a device of another model is at one of the addresses now.
+//
+// Firmware may have given the addresses of an earlier boot to other devices of the same model, which the ledger can't
+// tell from those of the claim. So all selected functions of these models count too.
 func (p *Preparer) givenTo(ctx context.Context, snap *device.Snapshot, id string) (addrs []pci.Address, known bool) {
 	if p.order.Effects.Ledger == nil || id == "" {
 		return nil, false
@@ -57,14 +60,31 @@ func (p *Preparer) givenTo(ctx context.Context, snap *device.Snapshot, id string
 	if err != nil || len(events) == 0 || slices.ContainsFunc(events, func(e ledger.Event) bool { return e.Type == ledger.Unprepare }) {
 		return nil, false
 	}
+	models := map[model]bool{}
 	for _, d := range events[0].Devices {
 		f, ok := snap.Function(d.Address)
 		if !ok || f.Vendor != d.Vendor || f.Device != d.Device {
 			return nil, false
 		}
-		addrs = append(addrs, d.Address)
+		addrs, models[modelOf(f)] = append(addrs, d.Address), true
 	}
-	return addrs, len(addrs) > 0
+	if events[0].BootID != snap.Host.BootID {
+		addrs = append(addrs, p.selectedOf(snap, models)...)
+	}
+	return sortedOnce(addrs), len(addrs) > 0
+}
+
+// model is what the ledger says about the model of a function.
+type model struct{ vendor, device pci.ID }
+
+func modelOf(f *device.Function) model { return model{f.Vendor, f.Device} }
+
+// selectedOf returns those of the selected functions that are of the models.
+func (p *Preparer) selectedOf(snap *device.Snapshot, models map[model]bool) []pci.Address {
+	return slices.DeleteFunc(p.selected(snap), func(a pci.Address) bool {
+		f, ok := snap.Function(a)
+		return !ok || !models[modelOf(f)]
+	})
 }
 
 // selected returns the functions that the node config selects, and those that are assigned with them.
@@ -75,6 +95,11 @@ func (p *Preparer) selected(snap *device.Snapshot) []pci.Address {
 			addrs = append(addrs, with.Address)
 		}
 	}
+	return sortedOnce(addrs)
+}
+
+// sortedOnce sorts addresses and removes duplicates.
+func sortedOnce(addrs []pci.Address) []pci.Address {
 	slices.SortFunc(addrs, pci.Address.Compare)
 	return slices.Compact(addrs)
 }
