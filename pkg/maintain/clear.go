@@ -38,14 +38,18 @@ func (c *Clearance) event(rec *journal.Record) ledger.Event {
 
 // Clear ends the quarantine of a claim's functions because an operator ordered it. The order is written to the ledger
 // first. Unless the operator ordered to end the quarantine without a proof, the reset is tried again, and functions
-// that it does not prove clean stay quarantined. Clear ends within the limit for one record, and may be repeated.
+// that it does not prove clean stay quarantined. Clear waits for locks within the limit for one record, and then for as
+// long as the kernel needs for a reset.
+//
+// The quarantine stands until the functions are proven clean or marked, so Clear may be repeated after an error or a
+// crash before that. After that, [prepare.Preparer.Unprepare] or [prepare.Preparer.Recover] continues.
 //
 // Errors a caller may branch on: [ErrNotQuarantined], [effects.InUseError], [prepare.QuarantinedError],
 // [effects.EvidenceError].
 func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]isolation.Proof, error) {
-	ctx, cancel := m.order.InTime(ctx)
+	wait, cancel := m.order.InTime(ctx) // for the lock only, because a reset may take longer
 	defer cancel()
-	release, err := m.order.Effects.LockClaim(ctx, plan.Ref{UID: uid})
+	release, err := m.order.Effects.LockClaim(wait, plan.Ref{UID: uid})
 	if err != nil {
 		return nil, err
 	}
@@ -64,18 +68,40 @@ func (m *Maintainer) Clear(ctx context.Context, uid string, how Clearance) ([]is
 		return nil, err
 	}
 	if how.WithoutProof {
-		return nil, m.waive(ctx, work, how)
+		return nil, unfinished(work, m.waive(ctx, work, how))
 	}
-	err = m.order.TakeOff(ctx, work)
-	// TakeOff changes work even if it fails, so the proofs of the functions that were reset are returned with the
+	err = m.takeOff(ctx, work)
+	// takeOff changes work even if it fails, so the proofs of the functions that were reset are returned with the
 	// error.
-	return append([]isolation.Proof{}, work.Proofs...), err
+	return append([]isolation.Proof{}, work.Proofs...), unfinished(work, err)
+}
+
+// takeOff is [prepare.Order.TakeOff] with the limit for one record for the locks only.
+func (m *Maintainer) takeOff(ctx context.Context, rec *journal.Record) error {
+	wait, cancel := m.order.InTime(ctx)
+	defer cancel()
+	snap, release, err := m.order.LockToTakeOff(wait, rec)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return m.order.TakeOffLocked(ctx, snap, rec)
+}
+
+// unfinished adds to an error how an operator continues after the quarantine has ended.
+func unfinished(rec *journal.Record, err error) error {
+	if err == nil || rec.State != journal.Cleaned {
+		return err
+	}
+	return fmt.Errorf("the quarantine has ended, but the devices are not returned: %w; `kata-vfio-plugin unprepare %s` continues from here", err, rec.ID())
 }
 
 // waive ends a quarantine without a proof. It writes the marks before the record ends, so that the functions do not
 // count as clean if it is interrupted in between.
 func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearance) error {
-	snap, release, err := m.order.Effects.LockRecord(ctx, rec)
+	wait, cancel := m.order.InTime(ctx)
+	defer cancel()
+	snap, release, err := m.order.Effects.LockRecord(wait, rec)
 	if err != nil {
 		return err
 	}

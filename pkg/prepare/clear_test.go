@@ -1,10 +1,13 @@
 package prepare_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -160,6 +163,10 @@ func crashInAClear(t *testing.T, p *power, withoutProof bool) {
 	w.k.OnReset(gpu, w.resets(true))
 	_, _ = w.plugin(p).Clear(t.Context(), uid, clearing(withoutProof)) // nobody sees its error
 	where := fmt.Sprintf("cut at effect %d (after: %t)", p.at, p.after)
+	// Without a restart of the plugin, nobody but the operator continues: by another Clear, or by Unprepare after the proof.
+	if rec := w.record(uid); rec != nil && rec.State != journal.Quarantined && rec.State != journal.Cleaned {
+		t.Errorf("%s: record %s, want %s or %s", where, rec.State, journal.Quarantined, journal.Cleaned)
+	}
 	r, err := w.plugin(nil).Recover(t.Context())
 	if err != nil || len(r.Unfinished) > 0 {
 		t.Fatalf("%s: Recover = %+v, %v; want nothing unfinished", where, r, err)
@@ -251,5 +258,53 @@ func TestQuarantineProvenAfterARebootEndsWithTheHost(t *testing.T) {
 	}
 	if got := w.driver(gpu); got != home || w.record(uid) != nil {
 		t.Errorf("driver %s, want %s; record %v", got, home, w.record(uid))
+	}
+}
+
+// TestClearWaitsForASlowReset for longer than it waits for locks: the kernel may need more than a minute.
+func TestClearWaitsForASlowReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.limit = 20 * time.Second // of a write; the kernel has six times that for a reset
+		gpu, home := w.quarantined()
+		resets(w, gpu, 70*time.Second, nil)
+		proofs, err := w.plugin(nil).Clear(t.Context(), uid, clearing(false))
+		if err != nil || len(proofs) != 1 || w.record(uid) != nil || w.driver(gpu) != home {
+			t.Errorf("Clear = %v, %v; record %v, driver %s; want one proof, no record and %s", proofs, err, w.record(uid), w.driver(gpu), home)
+		}
+	})
+}
+
+// TestInterruptedClearIsRepeated: whoever interrupts it, the quarantine stands.
+func TestInterruptedClearIsRepeated(t *testing.T) {
+	for name, try := range map[string]func(context.Context, *plugin) error{
+		"clear": func(ctx context.Context, p *plugin) error {
+			_, err := p.Clear(ctx, uid, clearing(false))
+			return err
+		},
+		"unprepare": func(ctx context.Context, p *plugin) error {
+			_, err := p.Unprepare(ctx, uid)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				gpu, _ := w.quarantined()
+				resets(w, gpu, 30*time.Second, nil)
+				p := w.plugin(nil)
+				ctx, cancel := timeout(t, 10*time.Second)
+				defer cancel()
+				if err := try(ctx, p); err == nil {
+					t.Error("done within 10s by a reset that takes 30s")
+				}
+				if rec := w.record(uid); rec == nil || rec.State != journal.Quarantined {
+					t.Fatalf("record %+v, want %s", rec, journal.Quarantined)
+				}
+				if _, err := p.Clear(t.Context(), uid, clearing(false)); err != nil || w.record(uid) != nil || len(w.unclean()) > 0 {
+					t.Errorf("Clear = %v; record %v, marks %v; want none", err, w.record(uid), w.unclean())
+				}
+			})
+		})
 	}
 }

@@ -81,7 +81,7 @@ func (o *Order) activate(ctx context.Context, rec *journal.Record) error {
 // instead if ctx has ended, or if the program is away and the release is younger than awayLimit.
 func (o *Order) deactivate(ctx context.Context, rec *journal.Record) error {
 	err := o.Effects.Deactivate(ctx, rec)
-	if isAway(err) && rec.State == journal.Releasing {
+	if isAway(err) && (rec.State == journal.Releasing || rec.State == journal.Quarantined) {
 		err = o.deactivateWhenBack(ctx, rec)
 	}
 	switch {

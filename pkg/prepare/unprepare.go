@@ -90,15 +90,21 @@ func (p *Preparer) unprepare(
 // TakeOff ends a record in any state. If it succeeds, the functions are on their original bindings, and the spec and
 // the record are removed. The caller holds the claim's lock.
 func (o *Order) TakeOff(ctx context.Context, rec *journal.Record) error {
-	if err := o.follow(ctx, rec); err != nil {
-		return err
-	}
-	snap, release, err := o.Effects.LockRecord(ctx, rec)
+	snap, release, err := o.LockToTakeOff(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer release()
 	return o.TakeOffLocked(ctx, snap, rec)
+}
+
+// LockToTakeOff takes the locks of a record's functions for [Order.TakeOffLocked]. For a quarantine of an earlier boot,
+// it first changes the addresses in rec to those that the functions have now.
+func (o *Order) LockToTakeOff(ctx context.Context, rec *journal.Record) (snap *device.Snapshot, release func(), err error) {
+	if err := o.follow(ctx, rec); err != nil {
+		return nil, nil, err
+	}
+	return o.Effects.LockRecord(ctx, rec)
 }
 
 // follow changes the addresses in a quarantine of an earlier boot to the addresses of this boot, so that the right
@@ -112,7 +118,7 @@ func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
 	return nil
 }
 
-// TakeOffLocked is [Order.TakeOff] with the locks of the record's functions held.
+// TakeOffLocked is [Order.TakeOff] with the locks of [Order.LockToTakeOff] held.
 func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	o.Effects.MakeRoom()
 	if err := o.noteStages(snap, rec); err != nil {
@@ -252,22 +258,18 @@ func (o *Order) releaseMoved(ctx context.Context, snap *device.Snapshot, rec *jo
 	return o.release(ctx, rec)
 }
 
-// release resets and returns the functions of a claim that was prepared.
+// release resets and returns the functions of a claim that was prepared. A quarantine stays one until its functions are
+// proven clean, because nobody continues an interrupted release of it but the operator, who repeats the command.
 func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 	quarantined := rec.State == journal.Quarantined
-	if rec.State == journal.Prepared && rec.Sandbox != nil {
-		if err := o.Effects.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
+	if !quarantined {
+		if err := o.beginRelease(ctx, rec); err != nil {
 			return err
 		}
 	}
-	// The event that the VM no longer has the functions is written before the state changes. After a crash in between,
-	// the record is still Prepared and names its sandbox, so the next call repeats both.
-	if err := o.Effects.Advance(rec, journal.Releasing); err != nil {
-		return err
-	}
 	err := o.CarryOut(ctx, rec, plan.Cleaning())
 	if quarantined && isAway(err) {
-		return o.quarantine(ctx, rec, err) // without another call, the record would stay in state Releasing
+		return o.quarantine(ctx, rec, err) // the claim has ended, so its pod must not wait for the program
 	}
 	if err != nil {
 		return err
@@ -285,6 +287,17 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	return o.GiveBack(ctx, rec)
+}
+
+// beginRelease writes that the VM no longer has the functions, and then changes the state. After a crash in between, the
+// record is still Prepared and names its sandbox, so the next call repeats both.
+func (o *Order) beginRelease(ctx context.Context, rec *journal.Record) error {
+	if rec.State == journal.Prepared && rec.Sandbox != nil {
+		if err := o.Effects.Record(ctx, rec.Plan.Claim, effects.CloseEvent(rec)); err != nil {
+			return err
+		}
+	}
+	return o.Effects.Advance(rec, journal.Releasing)
 }
 
 // GiveBack brings clean functions back to their original bindings, returns the addresses, which no VM uses any more,
