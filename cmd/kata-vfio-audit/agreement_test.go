@@ -176,7 +176,7 @@ func events() map[string]func(*pluginNode) {
 		"a config": func(n *pluginNode) { n.config = everything() },
 		"a drain": func(n *pluginNode) {
 			f := n.ours()[0]
-			if err := n.store().MarkDrained(journal.Drain{Address: f.Address, Reason: "RMA"}); err != nil {
+			if err := n.store().MarkDrained(n.t.Context(), journal.Drain{Address: f.Address, Reason: "RMA"}); err != nil {
 				n.t.Fatal(err)
 			}
 		},
@@ -203,12 +203,12 @@ func events() map[string]func(*pluginNode) {
 			f := n.ours()[0]
 			mark := journal.FatalErrors{Address: f.Address, BootID: s.Host.BootID, Inode: f.Inode, Count: 2}
 			n.CountFatalErrors(mark.Address, 2)
-			if err := n.store().MarkFatalErrors(mark); err != nil {
+			if err := n.store().MarkFatalErrors(n.t.Context(), mark); err != nil {
 				n.t.Fatal(err)
 			}
 		},
 		"a tenant's leftovers": func(n *pluginNode) {
-			if err := n.store().MarkNeedsReset(journal.ResetMark{Address: n.ours()[0].Address}); err != nil {
+			if err := n.store().MarkNeedsReset(n.t.Context(), journal.ResetMark{Address: n.ours()[0].Address}); err != nil {
 				n.t.Fatal(err)
 			}
 		},

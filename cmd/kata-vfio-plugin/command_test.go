@@ -430,7 +430,7 @@ func TestStatusOfAFunctionThatIsNotClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark := journal.ResetMark{Address: pci.Address{Bus: 0x3b}, Claim: "7d2f1c90", Why: "the node went down before a reset", Since: "2026-01-02T03:04:05Z"}
-	if err := store.MarkNeedsReset(mark); err != nil {
+	if err := store.MarkNeedsReset(t.Context(), mark); err != nil {
 		t.Fatal(err)
 	}
 	want := "No claim has a device of this node.\n\n0000:3b:00.0 has had no proven reset since claim 7d2f1c90, 2026-01-02T03:04:05Z: " +

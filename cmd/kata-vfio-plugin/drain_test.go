@@ -116,10 +116,10 @@ func TestStatusOfADrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark := journal.Drain{Address: pci.Address{Bus: 0x3b}, Reason: "fan", By: "uid 0, alice by sudo", Since: "2026-11-22T10:00:00Z", Evict: true}
-	if err := store.MarkDrained(mark); err != nil {
+	if err := store.MarkDrained(t.Context(), mark); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.MarkDrained(journal.Drain{Address: pci.Address{Bus: 0x62}, Reason: "cable"}); err != nil {
+	if err := store.MarkDrained(t.Context(), journal.Drain{Address: pci.Address{Bus: 0x62}, Reason: "cable"}); err != nil {
 		t.Fatal(err)
 	}
 	wantEnd := func(holder string) {

@@ -80,9 +80,9 @@ func TestMarksOfADeviceThatMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
-		store.MarkNeedsReset(journal.ResetMark{Address: was, Identity: id, Why: "no reset"}),
-		store.MarkDrained(journal.Drain{Address: was, Identity: id, Reason: "fan"}),
-		store.MarkUnsanitized(journal.SanitizeMark{Address: was, Identity: id}),
+		store.MarkNeedsReset(t.Context(), journal.ResetMark{Address: was, Identity: id, Why: "no reset"}),
+		store.MarkDrained(t.Context(), journal.Drain{Address: was, Identity: id, Reason: "fan"}),
+		store.MarkUnsanitized(t.Context(), journal.SanitizeMark{Address: was, Identity: id}),
 	); err != nil {
 		t.Fatal(err)
 	}

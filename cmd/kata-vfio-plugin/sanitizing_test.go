@@ -34,7 +34,7 @@ func seedStages(t *testing.T, root string) {
 		}},
 	} {
 		m.Address, m.Claim, m.Since = pci.Address{Bus: bus}, tenant, "2026-11-28T05:00:00Z"
-		if err := store.MarkUnsanitized(m); err != nil {
+		if err := store.MarkUnsanitized(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestRecordedFirmwareIsShown(t *testing.T) {
 		Address: gpu, Identity: snap.Identify(f), Profile: "memory", Time: "2026-11-28T06:00:00Z",
 		Firmware: []sanitize.Measurement{is}, Changed: []sanitize.Change{{Name: "vbios", Was: &was, Is: &is}},
 	}
-	if err := store.MarkSanitized(proof); err != nil {
+	if err := store.MarkSanitized(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -87,13 +88,13 @@ func (Drain) unreadable(a pci.Address, path string) Drain {
 
 // MarkDrained writes a mark durably: when it returns nil, the mark survives a power failure. It replaces an existing
 // mark.
-func (s *Store) MarkDrained(d Drain) error { return s.marksDrain().put(d) }
+func (s *Store) MarkDrained(ctx context.Context, d Drain) error { return s.marksDrain().put(ctx, d) }
 
 // LiftDrain removes a mark durably. It finds the mark by its identity, or by its address if it has no identity. A
 // missing mark is not an error.
-func (s *Store) LiftDrain(d Drain) error {
+func (s *Store) LiftDrain(ctx context.Context, d Drain) error {
 	marks := s.marksDrain()
-	return marks.alone(func() error {
+	return marks.alone(ctx, func() error {
 		_, err := marks.lift(d.Address, d.Identity)
 		return err
 	})

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"slices"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -33,7 +34,9 @@ func (FatalErrors) markedAs() device.Identity { return device.Identity{} }
 func (FatalErrors) unreadable(a pci.Address, _ string) FatalErrors { return FatalErrors{Address: a} }
 
 // MarkFatalErrors writes a mark durably and replaces an existing one.
-func (s *Store) MarkFatalErrors(m FatalErrors) error { return s.marksFatalErrors().put(m) }
+func (s *Store) MarkFatalErrors(ctx context.Context, m FatalErrors) error {
+	return s.marksFatalErrors().put(ctx, m)
+}
 
 // FatalErrors returns all marks.
 func (s *Store) FatalErrors() ([]FatalErrors, error) { return s.marksFatalErrors().all() }

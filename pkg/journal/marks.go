@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,14 +75,14 @@ func concerns[M mark[M]](m M, a pci.Address, id device.Identity) bool {
 
 // put writes marks durably: when it returns nil, they survive a power failure. A mark replaces one of the same function.
 // It looks at the directory once for all marks, and waits once until it is on disk.
-func (k marks[M]) put(all ...M) error {
+func (k marks[M]) put(ctx context.Context, all ...M) error {
 	if len(all) == 0 {
 		return nil
 	}
 	if err := k.makeDir(all[0]); err != nil {
 		return err
 	}
-	return k.alone(func() error { return k.putLocked(all...) })
+	return k.alone(ctx, func() error { return k.putLocked(all...) })
 }
 
 // putLocked is put for a caller that has the lock.
@@ -178,21 +179,20 @@ func (k marks[M]) change(files []file[M], edit func(*M) (changed bool)) error {
 // lift removes the marks of a function durably, and returns the files of all others. A missing mark is not an error. Its
 // caller has the lock.
 func (k marks[M]) lift(a pci.Address, id device.Identity) (others []file[M], err error) {
-	return k.liftIf(a, func(f *file[M]) bool { return concerns(f.mark, a, id) })
+	return k.liftIf(func(f *file[M]) bool { return concerns(f.mark, a, id) })
 }
 
 // liftElsewhere removes the marks of a function at addresses other than a. If the identity is unknown, it removes none.
 func (k marks[M]) liftElsewhere(a pci.Address, id device.Identity) error {
-	_, err := k.liftIf(a, func(f *file[M]) bool {
+	_, err := k.liftIf(func(f *file[M]) bool {
 		marked := f.mark.markedAs()
 		return f.mark.markedAt() != a && marked != (device.Identity{}) && id != (device.Identity{}) && marked.Match(id) == device.Agrees
 	})
 	return err
 }
 
-// liftIf removes the marks for which meant returns true durably, and returns the files of all others. a is for errors
-// only.
-func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []file[M], err error) {
+// liftIf removes the marks for which meant returns true durably, and returns the files of all others.
+func (k marks[M]) liftIf(meant func(*file[M]) bool) (others []file[M], err error) {
 	files, err := k.kind.files(disk{}, k.store.dir)
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (k marks[M]) liftIf(a pci.Address, meant func(*file[M]) bool) (others []fil
 		path := filepath.Join(k.dir(), files[i].name)
 		err := unix.Unlink(path) // os.Remove would also try rmdir
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", a, err)}
+			return nil, &FileError{Path: path, Err: fmt.Errorf("lift the mark of %s: %w", files[i].mark.markedAt(), err)}
 		}
 	}
 	if len(others) == len(files) {

@@ -1,7 +1,9 @@
 package journal_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,49 +23,80 @@ import (
 // the marked ones, so that calls for it rewrite the marks of others.
 func markChanges(id device.Identity) map[string]struct {
 	dir  string
-	call func(*journal.Store) error
+	call func(context.Context, *journal.Store) error
 } {
 	a := pci.Address{Bus: 1}
 	return map[string]struct {
 		dir  string
-		call func(*journal.Store) error
+		call func(context.Context, *journal.Store) error
 	}{
-		"MarkClean":       {"unclean", func(s *journal.Store) error { return s.MarkClean(a, id) }},
-		"MarkNeedsReset":  {"unclean", func(s *journal.Store) error { return s.MarkNeedsReset(journal.ResetMark{Address: a}) }},
-		"MarkSanitized":   {"unsanitized", func(s *journal.Store) error { return s.MarkSanitized(journal.SanitizeProof{Address: a, Identity: id}) }},
-		"MarkUnsanitized": {"unsanitized", func(s *journal.Store) error { return s.MarkUnsanitized(journal.SanitizeMark{Address: a}) }},
-		"AcceptFirmware":  {"sanitized", func(s *journal.Store) error { return s.AcceptFirmware(journal.SanitizeProof{Address: a}) }},
-		"SpoilSanitized":  {"sanitized", func(s *journal.Store) error { return s.SpoilSanitized(a, id) }},
-		"MarkDrained":     {"drained", func(s *journal.Store) error { return s.MarkDrained(journal.Drain{Address: a}) }},
-		"LiftDrain":       {"drained", func(s *journal.Store) error { return s.LiftDrain(journal.Drain{Address: a}) }},
-		"MarkFatalErrors": {"fatal-errors", func(s *journal.Store) error { return s.MarkFatalErrors(journal.FatalErrors{Address: a}) }},
+		"MarkClean": {"unclean", func(ctx context.Context, s *journal.Store) error { return s.MarkClean(ctx, a, id) }},
+		"MarkNeedsReset": {"unclean", func(ctx context.Context, s *journal.Store) error {
+			return s.MarkNeedsReset(ctx, journal.ResetMark{Address: a})
+		}},
+		"MarkSanitized": {"unsanitized", func(ctx context.Context, s *journal.Store) error {
+			return s.MarkSanitized(ctx, journal.SanitizeProof{Address: a, Identity: id})
+		}},
+		"MarkUnsanitized": {"unsanitized", func(ctx context.Context, s *journal.Store) error {
+			return s.MarkUnsanitized(ctx, journal.SanitizeMark{Address: a})
+		}},
+		"AcceptFirmware": {"sanitized", func(ctx context.Context, s *journal.Store) error {
+			return s.AcceptFirmware(ctx, journal.SanitizeProof{Address: a})
+		}},
+		"SpoilSanitized": {"sanitized", func(ctx context.Context, s *journal.Store) error { return s.SpoilSanitized(ctx, a, id) }},
+		"MarkDrained": {"drained", func(ctx context.Context, s *journal.Store) error {
+			return s.MarkDrained(ctx, journal.Drain{Address: a})
+		}},
+		"LiftDrain": {"drained", func(ctx context.Context, s *journal.Store) error { return s.LiftDrain(ctx, journal.Drain{Address: a}) }},
+		"MarkFatalErrors": {"fatal-errors", func(ctx context.Context, s *journal.Store) error {
+			return s.MarkFatalErrors(ctx, journal.FatalErrors{Address: a})
+		}},
 	}
 }
 
 // TestOneCallAtATimeChangesMarks: each call waits until another process, here the test, has changed the marks of its kind. It gives up
-// if that process does not come to an end.
+// with its context, or after a minute if the context has no deadline.
 func TestOneCallAtATimeChangesMarks(t *testing.T) {
 	snap := twoGPUs()
 	for name, c := range markChanges(snap.Identify(&snap.Functions[0])) {
-		for _, held := range []time.Duration{time.Second, time.Minute} {
-			t.Run(name+" after "+held.String(), func(t *testing.T) {
+		for _, test := range []struct{ held, limit, took time.Duration }{
+			{held: time.Second, took: time.Second},
+			{held: 40 * time.Second, limit: 45 * time.Second, took: 40 * time.Second},
+			{held: time.Hour, limit: 20 * time.Second, took: 20 * time.Second},
+			{held: time.Hour, took: time.Minute},
+		} {
+			t.Run(fmt.Sprintf("%s held for %s with %s", name, test.held, test.limit), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store, dir := openStore(t)
 					unlock := lockDir(t, filepath.Join(dir, c.dir))
-					begun, done := time.Now(), make(chan error)
-					go func() { done <- c.call(store) }()
-					time.AfterFunc(held, unlock)
-					err := <-done
-					if took := time.Since(begun); (err == nil) != (held == time.Second) || took < time.Second || took > 11*time.Second {
-						t.Errorf("%v after %s; want it done after a second, or an error after ten", err, took)
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if test.limit > 0 {
+						ctx, cancel = context.WithTimeout(ctx, test.limit)
 					}
-					if err != nil && !strings.Contains(err.Error(), "another process has held the lock for 10s") {
-						t.Errorf("got %v, want that another process has the lock", err)
+					defer cancel()
+					begun, done := time.Now(), make(chan error)
+					go func() { done <- c.call(ctx, store) }()
+					time.AfterFunc(test.held, unlock)
+					err := <-done
+					took := time.Since(begun)
+					if (err == nil) != (took >= test.held) || took < test.took || took > test.took+time.Second {
+						t.Errorf("%v after %s; want it to end after %s", err, took, test.took)
+					}
+					if err != nil && !strings.Contains(err.Error(), "other work, of the plugin or of one of its commands") {
+						t.Errorf("got %v, want that other work changes the marks", err)
 					}
 				})
 			})
 		}
 	}
+}
+
+// TestFreeMarksAreChangedAfterTheContext: work that is complete is written down, although its caller has given up.
+func TestFreeMarksAreChangedAfterTheContext(t *testing.T) {
+	store, _ := openStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	must(t, store.MarkNeedsReset(ctx, journal.ResetMark{Address: pci.Address{Bus: 1}}))
 }
 
 // TestMarkOfAnotherIsNotRewrittenByFormerContent: while a function is sanitized, another process enters a stage into the mark of a
@@ -76,11 +109,11 @@ func TestMarkOfAnotherIsNotRewrittenByFormerContent(t *testing.T) {
 	staged.Stage = &journal.Stage{Pod: "stage"}
 	synctest.Test(t, func(t *testing.T) {
 		store, dir := openStore(t)
-		must(t, store.MarkUnsanitized(mark(other, "a")))
+		must(t, store.MarkUnsanitized(t.Context(), mark(other, "a")))
 		unlock := lockDir(t, filepath.Join(dir, "unsanitized"))
 		done := make(chan error)
 		go func() {
-			done <- store.MarkSanitized(journal.SanitizeProof{Address: pci.Address{Bus: 1}, Identity: proven})
+			done <- store.MarkSanitized(t.Context(), journal.SanitizeProof{Address: pci.Address{Bus: 1}, Identity: proven})
 		}()
 		synctest.Wait() // it waits for the lock
 		data, err := json.Marshal(staged)

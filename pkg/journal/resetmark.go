@@ -1,7 +1,7 @@
 package journal
 
 import (
-	"slices"
+	"context"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -49,7 +49,7 @@ func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 			need[found.Function.Address] = true
 		}
 		for _, f := range found.Perhaps {
-			if !m.isProven(finder.Identify(f)) {
+			if !isAmong(m.Proven, finder.Identify(f)) {
 				need[f.Address] = true
 			}
 		}
@@ -65,10 +65,6 @@ func (m *ResetMark) Concerns(a pci.Address, id device.Identity, snap *device.Sna
 	}
 	f := snap.Find(id).Function
 	return f != nil && NeedReset([]ResetMark{*m}, snap)[f.Address]
-}
-
-func (m *ResetMark) isProven(id device.Identity) bool {
-	return slices.ContainsFunc(m.Proven, func(proven device.Identity) bool { return proven.Match(id) == device.Agrees })
 }
 
 func (s *Store) resetMarks() marks[ResetMark] { return marks[ResetMark]{s, resetMarkKind()} }
@@ -94,25 +90,14 @@ func unreadable(path string) string { return "its mark " + path + " can't be rea
 
 // MarkNeedsReset writes marks durably: when it returns nil, they survive a power failure. They replace existing marks. If
 // it returns an error, some may be written.
-func (s *Store) MarkNeedsReset(all ...ResetMark) error { return s.resetMarks().put(all...) }
+func (s *Store) MarkNeedsReset(ctx context.Context, all ...ResetMark) error {
+	return s.resetMarks().put(ctx, all...)
+}
 
 // MarkClean removes the mark of a function durably, after a proven reset. If marks of other functions may be marks of
 // this one, MarkClean adds the function to their Proven. A missing mark is not an error.
-func (s *Store) MarkClean(a pci.Address, id device.Identity) error {
-	marks := s.resetMarks()
-	return marks.alone(func() error {
-		others, err := marks.lift(a, id)
-		if err != nil {
-			return err
-		}
-		return marks.change(others, func(m *ResetMark) bool {
-			if m.Identity == (device.Identity{}) || m.Identity.Match(id) != device.Undecided || m.isProven(id) {
-				return false
-			}
-			m.Proven = append(slices.Clip(m.Proven), id)
-			return true
-		})
-	})
+func (s *Store) MarkClean(ctx context.Context, a pci.Address, id device.Identity) error {
+	return s.resetMarks().prove(ctx, &s.cleaned, proven{a, id}, func(m *ResetMark) *[]device.Identity { return &m.Proven })
 }
 
 // NeedsReset returns all marks, by address. An unreadable file still marks its function. If NeedsReset returns an

@@ -1,7 +1,11 @@
 package journal_test
 
 import (
+	"context"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -32,9 +36,9 @@ func TestManyMarksAreWrittenTogether(t *testing.T) {
 	_, marks := manyVFs(40)
 	other := marks[1]
 	other.Identity.Device, other.Identity.Inode = 0x1521, 7 // another device that had the address
-	must(t, store.MarkNeedsReset(other))
+	must(t, store.MarkNeedsReset(t.Context(), other))
 	syncs := store.CountSyncs()
-	must(t, store.MarkNeedsReset(append(marks, marks[0])...))
+	must(t, store.MarkNeedsReset(t.Context(), append(marks, marks[0])...))
 	if *syncs != 1 {
 		t.Errorf("the journal's directory was synced %d times, want once", *syncs)
 	}
@@ -43,6 +47,105 @@ func TestManyMarksAreWrittenTogether(t *testing.T) {
 	if len(got) != len(marks)+1 {
 		t.Errorf("got %d marks, want %d: one for each function, and that of the other device", len(got), len(marks)+1)
 	}
+}
+
+// TestFunctionsThatAreProvenTogetherAreWrittenOnce: after a crash of a node, all its VFs are proven clean at about the same time. A VF can't be
+// told from others of its model, and each call would rewrite the marks of all that are still marked. One VF is proven by nobody.
+func TestFunctionsThatAreProvenTogetherAreWrittenOnce(t *testing.T) {
+	const n = 40
+	_, marks := manyVFs(n + 1)
+	for name, c := range map[string]struct {
+		dir    string
+		mark   func(context.Context, *journal.Store, *journal.ResetMark) error
+		call   func(context.Context, *journal.Store, *journal.ResetMark) error
+		proven func(*journal.Store) (left [][]device.Identity, err error)
+	}{
+		"MarkClean":     {"unclean", markUnclean, markClean, cleanOnes},
+		"MarkSanitized": {"unsanitized", markUnsanitized, markSanitized, sanitizedOnes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, dir := openStore(t)
+				for i := range marks {
+					must(t, c.mark(t.Context(), store, &marks[i]))
+				}
+				unlock := lockDir(t, filepath.Join(dir, c.dir))
+				done := make(chan error)
+				for i := range n {
+					go func() { done <- c.call(t.Context(), store, &marks[i]) }()
+				}
+				time.Sleep(30 * time.Second) // the proofs are written by then, one after the other
+				synctest.Wait()              // all wait for the lock
+				syncs := store.CountSyncs()
+				unlock()
+				for range n {
+					must(t, <-done)
+				}
+				if *syncs != 1 {
+					t.Errorf("marks were rewritten by %d calls, want one", *syncs)
+				}
+				left, err := c.proven(store)
+				must(t, err)
+				if len(left) != 1 || len(left[0]) != n {
+					t.Errorf("left are marks with %v as proven; want one with %d", left, n)
+				}
+			})
+		})
+	}
+}
+
+func markUnclean(ctx context.Context, s *journal.Store, m *journal.ResetMark) error {
+	return s.MarkNeedsReset(ctx, *m)
+}
+
+func markClean(ctx context.Context, s *journal.Store, m *journal.ResetMark) error {
+	return s.MarkClean(ctx, m.Address, m.Identity)
+}
+
+func cleanOnes(s *journal.Store) (left [][]device.Identity, err error) {
+	marks, err := s.NeedsReset()
+	for i := range marks {
+		left = append(left, marks[i].Proven)
+	}
+	return left, err
+}
+
+func markUnsanitized(ctx context.Context, s *journal.Store, m *journal.ResetMark) error {
+	return s.MarkUnsanitized(ctx, journal.SanitizeMark{Address: m.Address, Identity: m.Identity})
+}
+
+func markSanitized(ctx context.Context, s *journal.Store, m *journal.ResetMark) error {
+	return s.MarkSanitized(ctx, journal.SanitizeProof{Address: m.Address, Identity: m.Identity})
+}
+
+func sanitizedOnes(s *journal.Store) (left [][]device.Identity, err error) {
+	marks, err := s.Unsanitized()
+	for i := range marks {
+		left = append(left, marks[i].Proven)
+	}
+	return left, err
+}
+
+// TestProvenFunctionsWhoseCallsGaveUp are not written down by others: a tenant may have got them since.
+func TestProvenFunctionsWhoseCallsGaveUp(t *testing.T) {
+	_, marks := manyVFs(2)
+	synctest.Test(t, func(t *testing.T) {
+		store, dir := openStore(t)
+		must(t, store.MarkNeedsReset(t.Context(), marks...))
+		unlock := lockDir(t, filepath.Join(dir, "unclean"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := markClean(ctx, store, &marks[1]); err == nil {
+			t.Error("done while another process changes the marks")
+		}
+		unlock()
+		must(t, markClean(t.Context(), store, &marks[0]))
+		left, err := store.NeedsReset()
+		must(t, err)
+		if len(left) != 1 || left[0].Address != marks[1].Address || len(left[0].Proven) != 1 {
+			t.Errorf("left are %+v, want the mark of %s", left, marks[1].Address)
+		}
+	})
 }
 
 // TestMarksAreLocatedQuickly: each function of the snapshot is identified once, and not for each mark.

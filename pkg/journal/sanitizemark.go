@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -168,12 +169,12 @@ func DecodeSanitizeMark(name string, data []byte) (*SanitizeMark, error) {
 // MarkUnsanitized writes a mark durably: when it returns nil, the mark survives a power failure. It replaces a mark of
 // the same function, also one at an address that the function had in an earlier boot. A crash in between leaves both, which
 // [Unsanitized] joins.
-func (s *Store) MarkUnsanitized(m SanitizeMark) error {
+func (s *Store) MarkUnsanitized(ctx context.Context, m SanitizeMark) error {
 	marks := s.sanitizeMarks()
 	if err := marks.makeDir(m); err != nil {
 		return err
 	}
-	return marks.alone(func() error {
+	return marks.alone(ctx, func() error {
 		if err := marks.putLocked(m); err != nil {
 			return err
 		}
@@ -187,29 +188,18 @@ func (s *Store) Unsanitized() ([]SanitizeMark, error) { return s.sanitizeMarks()
 
 // AcceptFirmware keeps durably a proof whose changes of the firmware an operator accepted. The function's mark stays as
 // it is.
-func (s *Store) AcceptFirmware(p SanitizeProof) error { return s.sanitizeProofs().put(p) }
+func (s *Store) AcceptFirmware(ctx context.Context, p SanitizeProof) error {
+	return s.sanitizeProofs().put(ctx, p)
+}
 
 // MarkSanitized keeps the proof of a stage durably, and then removes the function's mark. If marks of other functions
 // may be marks of this one, it adds the function to their Proven. It may be repeated: a crash in between leaves the
 // mark, which still counts.
-func (s *Store) MarkSanitized(p SanitizeProof) error {
-	if err := s.sanitizeProofs().put(p); err != nil {
+func (s *Store) MarkSanitized(ctx context.Context, p SanitizeProof) error {
+	if err := s.sanitizeProofs().put(ctx, p); err != nil {
 		return err
 	}
-	marks := s.sanitizeMarks()
-	return marks.alone(func() error {
-		others, err := marks.lift(p.Address, p.Identity)
-		if err != nil {
-			return err
-		}
-		return marks.change(others, func(m *SanitizeMark) bool {
-			if m.Identity == (device.Identity{}) || m.Identity.Match(p.Identity) != device.Undecided || isAmong(m.Proven, p.Identity) {
-				return false
-			}
-			m.Proven = append(slices.Clip(m.Proven), p.Identity)
-			return true
-		})
-	})
+	return s.sanitizeMarks().prove(ctx, &s.sanitized, proven{p.Address, p.Identity}, func(m *SanitizeMark) *[]device.Identity { return &m.Proven })
 }
 
 // SanitizeProof is what the last stage of a function proved, with the firmware that counts as the function's own.
@@ -284,9 +274,9 @@ func (s *Store) Sanitized() ([]SanitizeProof, error) { return s.sanitizeProofs()
 
 // SpoilSanitized ends the proof of a function durably, before a tenant's VM gets the function. The firmware in the
 // proof stays. A missing proof is not an error.
-func (s *Store) SpoilSanitized(a pci.Address, id device.Identity) error {
+func (s *Store) SpoilSanitized(ctx context.Context, a pci.Address, id device.Identity) error {
 	proofs := s.sanitizeProofs()
-	return proofs.alone(func() error {
+	return proofs.alone(ctx, func() error {
 		files, err := proofs.kind.files(disk{}, s.dir)
 		if err != nil {
 			return err

@@ -74,7 +74,7 @@ func TestMarkFollowsItsFunction(t *testing.T) {
 		{Address: pci.Address{Bus: 8}, Identity: second, Claim: journal.ClaimName{UID: "b"}},
 		{Address: pci.Address{Bus: 1}, Identity: first, Claim: journal.ClaimName{UID: "c"}},
 	} {
-		if err := store.MarkUnsanitized(m); err != nil {
+		if err := store.MarkUnsanitized(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,6 +21,8 @@ import (
 type Store struct {
 	dir     string
 	entries *entries
+	// cleaned and sanitized are the calls of MarkClean and MarkSanitized.
+	cleaned, sanitized proving
 
 	mu    sync.Mutex // guards cache
 	cache map[string]cached

@@ -126,7 +126,7 @@ func (m *Maintainer) waive(ctx context.Context, rec *journal.Record, how Clearan
 		}
 	}
 	rec.Proofs = nil
-	if err := m.order.Effects.Mark(rec, "an operator cleared the quarantine without a proven reset: "+how.Reason); err != nil {
+	if err := m.order.Effects.Mark(ctx, rec, "an operator cleared the quarantine without a proven reset: "+how.Reason); err != nil {
 		return err
 	}
 	e := how.event(rec)

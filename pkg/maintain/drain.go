@@ -92,7 +92,7 @@ func (m *Maintainer) Drain(ctx context.Context, d journal.Drain, by ledger.Opera
 		if err := m.recordDrain(ctx, snap, ledger.Drain, d.Address, d.Reason, by); err != nil {
 			return err
 		}
-		return m.order.Effects.Journal.MarkDrained(d)
+		return m.order.Effects.Journal.MarkDrained(ctx, d)
 	})
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (m *Maintainer) Undrain(ctx context.Context, a pci.Address, reason string, 
 		if err := m.accountForAll(ctx, drainAddresses(snap, a)); err != nil {
 			return err
 		}
-		return m.order.Effects.Journal.LiftDrain(named)
+		return m.order.Effects.Journal.LiftDrain(ctx, named)
 	})
 	if err != nil {
 		return a, false, err
@@ -140,7 +140,7 @@ func (m *Maintainer) accountForAll(ctx context.Context, addrs []pci.Address) err
 	snap, err := m.order.Effects.Inventory.Snapshot(ctx)
 	for _, a := range addrs {
 		if err == nil {
-			err = m.order.Effects.AccountForErrors(snap.Host.BootID, a)
+			err = m.order.Effects.AccountForErrors(ctx, snap.Host.BootID, a)
 		}
 	}
 	return err

@@ -220,7 +220,7 @@ func (m *Maintainer) findOrigin(ctx context.Context, snap *device.Snapshot, f *d
 // restoreOrphan marks the function, writes a record that says what to undo, and undoes it.
 func (m *Maintainer) restoreOrphan(ctx context.Context, snap *device.Snapshot, rec *journal.Record, f *device.Function, origin string) error {
 	mark := journal.ResetMark{Address: f.Address, Identity: snap.Identify(f), Why: recordLost, Since: time.Now().UTC().Format(time.RFC3339)}
-	if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
+	if err := m.order.Effects.Journal.MarkNeedsReset(ctx, mark); err != nil {
 		return err
 	}
 	now := plan.Binding{Driver: f.Driver, Override: f.DriverOverride}
@@ -351,7 +351,7 @@ func (m *Maintainer) endWithoutRecord(ctx context.Context, snap *device.Snapshot
 				mark.Identity = snap.Identify(f)
 			}
 			// The mark is written first. A crash after it costs one more reset, and a crash before it changes nothing.
-			if err := m.order.Effects.Journal.MarkNeedsReset(mark); err != nil {
+			if err := m.order.Effects.Journal.MarkNeedsReset(ctx, mark); err != nil {
 				return err
 			}
 		}

@@ -15,5 +15,5 @@ func (m *Maintainer) MarkForReset(ctx context.Context, addrs []pci.Address, why 
 	if err != nil {
 		return err
 	}
-	return m.order.MarkForReset(snap, addrs, "", why)
+	return m.order.MarkForReset(ctx, snap, addrs, "", why)
 }

@@ -90,12 +90,12 @@ func (m *Maintainer) ConcludeStage(ctx context.Context, ended *journal.SanitizeM
 		if err := m.recordStage(ctx, mark, outcome, image); err != nil {
 			return err
 		}
-		return m.settleStage(mark, outcome, image)
+		return m.settleStage(ctx, mark, outcome, image)
 	})
 }
 
 // settleStage changes the mark as decided.
-func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Outcome, image string) error {
+func (m *Maintainer) settleStage(ctx context.Context, mark *journal.SanitizeMark, outcome sanitize.Outcome, image string) error {
 	stage := *mark.Stage
 	mark.Stage = nil
 	switch {
@@ -110,7 +110,7 @@ func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Ou
 		proof.Changed = sanitize.Accumulate(former.Changed, outcome.Changes, proof.Firmware)
 		proof.Missing = sanitize.Lacking(former.Missing, proof.Firmware)
 		proof.Firmware = sanitize.Merge(former.Firmware, proof.Firmware)
-		return m.order.Effects.Journal.MarkSanitized(*proof)
+		return m.order.Effects.Journal.MarkSanitized(ctx, *proof)
 	case outcome.Verdict == sanitize.Interrupted && mark.Interrupted+1 < mostInterrupted:
 		mark.Interrupted++
 	default:
@@ -122,7 +122,7 @@ func (m *Maintainer) settleStage(mark *journal.SanitizeMark, outcome sanitize.Ou
 			mark.Failed.Changes, mark.Failed.Proof = outcome.Changes, newProof(mark, &stage, outcome.Result, image)
 		}
 	}
-	return m.order.Effects.Journal.MarkUnsanitized(*mark)
+	return m.order.Effects.Journal.MarkUnsanitized(ctx, *mark)
 }
 
 // newProof returns what a stage proved.
@@ -225,14 +225,14 @@ func (m *Maintainer) ClearStage(ctx context.Context, a pci.Address, how Clearanc
 			if err != nil {
 				return err
 			}
-			return m.order.Effects.Journal.MarkSanitized(journal.SanitizeProof{
+			return m.order.Effects.Journal.MarkSanitized(ctx, journal.SanitizeProof{
 				// A spoiled proof proves nothing. It keeps the measurements with which the next stage is compared.
 				Address: mark.Address, Identity: mark.Identity, Spoiled: true, Time: time.Now().UTC().Format(time.RFC3339),
 				Firmware: former.Firmware, Missing: former.Missing, Changed: former.Changed,
 			})
 		}
 		mark.Failed, mark.Interrupted = nil, 0
-		return m.order.Effects.Journal.MarkUnsanitized(*mark)
+		return m.order.Effects.Journal.MarkUnsanitized(ctx, *mark)
 	})
 }
 
@@ -259,19 +259,19 @@ func (m *Maintainer) AcceptFirmware(ctx context.Context, a pci.Address, reason s
 		if err := m.append(ctx, *e); err != nil {
 			return err
 		}
-		return m.markAccepted(*proof)
+		return m.markAccepted(ctx, *proof)
 	})
 }
 
 // markAccepted makes a function free with the proof that an operator accepted. Former measurements that it lacks are kept, because the
 // next measurement of such a name must not count as the device's first. Results need not have them: the operator accepted that, too.
-func (m *Maintainer) markAccepted(proof journal.SanitizeProof) error {
+func (m *Maintainer) markAccepted(ctx context.Context, proof journal.SanitizeProof) error {
 	former, err := m.proven(proof.Identity)
 	if err != nil {
 		return err
 	}
 	proof.Missing = sanitize.Lacking(sanitize.Merge(former.Missing, former.Firmware), proof.Firmware)
-	return m.order.Effects.Journal.MarkSanitized(proof)
+	return m.order.Effects.Journal.MarkSanitized(ctx, proof)
 }
 
 // describeAccepted completes the event of firmware that an operator accepts.
@@ -320,7 +320,7 @@ func (m *Maintainer) acceptRecorded(ctx context.Context, a pci.Address, reason s
 		}
 	}
 	proof.Firmware, proof.Changed = sanitize.Lacking(proof.Firmware, proof.Missing), nil
-	return m.order.Effects.Journal.AcceptFirmware(proof)
+	return m.order.Effects.Journal.AcceptFirmware(ctx, proof)
 }
 
 // withFailed runs work on the mark of a function whose stage failed, under the function's locks.

@@ -36,7 +36,7 @@ func (b *board) marked() []uint8 {
 	buses := []uint8{}
 	for i := range marks {
 		buses = append(buses, marks[i].Address.Bus)
-		err = errors.Join(err, b.Parts.Journal.MarkClean(marks[i].Address, marks[i].Identity))
+		err = errors.Join(err, b.Parts.Journal.MarkClean(b.t.Context(), marks[i].Address, marks[i].Identity))
 	}
 	if err != nil {
 		b.t.Fatal(err)

@@ -103,7 +103,7 @@ func TestDrainThatCanNotBeLookedAtIsNotOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, gpu := range gpus {
-		if err := n.Records.MarkDrained(journal.Drain{Address: gpu, Reason: "fan"}); err != nil {
+		if err := n.Records.MarkDrained(t.Context(), journal.Drain{Address: gpu, Reason: "fan"}); err != nil {
 			t.Fatal(err)
 		}
 	}

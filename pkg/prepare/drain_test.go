@@ -468,7 +468,7 @@ func TestStartDoesNotWaitForADrain(t *testing.T) {
 	stuck, free := w.k.AddGPU(0x3b), w.k.AddGPU(0x3c)
 	w.boundByPolicy()
 	for _, gpu := range []pci.Address{stuck, free} {
-		if err := w.records.MarkDrained(journal.Drain{Address: gpu, Reason: "fan"}); err != nil {
+		if err := w.records.MarkDrained(t.Context(), journal.Drain{Address: gpu, Reason: "fan"}); err != nil {
 			t.Fatal(err)
 		}
 	}

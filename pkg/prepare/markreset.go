@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -11,7 +12,7 @@ import (
 // MarkForReset marks functions of a snapshot as not proven clean. id is the UID of the claim that may have had them;
 // empty if there is none. It leaves out functions that are marked already, and functions of claims that are prepared or
 // quarantined, which nobody else gets without a reset.
-func (o *Order) MarkForReset(snap *device.Snapshot, addrs []pci.Address, id, why string) error {
+func (o *Order) MarkForReset(ctx context.Context, snap *device.Snapshot, addrs []pci.Address, id, why string) error {
 	marks, err := o.Effects.Journal.NeedsReset()
 	if err != nil {
 		return err
@@ -39,5 +40,5 @@ func (o *Order) MarkForReset(snap *device.Snapshot, addrs []pci.Address, id, why
 	if len(all) == 0 {
 		return nil
 	}
-	return o.Effects.Journal.MarkNeedsReset(all...)
+	return o.Effects.Journal.MarkNeedsReset(ctx, all...)
 }

@@ -21,7 +21,7 @@ import (
 
 func (w *world) markUnclean(a pci.Address) {
 	w.t.Helper()
-	if err := w.records.MarkNeedsReset(journal.ResetMark{Address: a, Claim: "earlier", Why: "of a test"}); err != nil {
+	if err := w.records.MarkNeedsReset(w.t.Context(), journal.ResetMark{Address: a, Claim: "earlier", Why: "of a test"}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -223,7 +223,7 @@ func (o *Order) effect(phase plan.Phase) func(context.Context, *journal.Record) 
 // except after a quarantine and while a reset runs in the kernel.
 func (o *Order) conclude(ctx context.Context, rec *journal.Record, err error) (*journal.Record, error) {
 	if err == nil {
-		err = o.Effects.NoteTenancy(rec)
+		err = o.Effects.NoteTenancy(ctx, rec)
 	}
 	if err == nil {
 		err = o.Effects.Complete(ctx, rec)

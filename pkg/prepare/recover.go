@@ -91,7 +91,7 @@ func (p *Preparer) markEarlier(ctx context.Context, records []*journal.Record, e
 	}
 	if len(marks) > 0 {
 		p.order.Effects.MakeRoom()
-		if err := p.order.Effects.Journal.MarkNeedsReset(marks...); err != nil {
+		if err := p.order.Effects.Journal.MarkNeedsReset(ctx, marks...); err != nil {
 			return fmt.Errorf("mark the devices of claims of an earlier boot as not clean: %w", err)
 		}
 	}

@@ -148,9 +148,9 @@ type countedMarks struct {
 	calls int
 }
 
-func (c *countedMarks) MarkNeedsReset(all ...journal.ResetMark) error {
+func (c *countedMarks) MarkNeedsReset(ctx context.Context, all ...journal.ResetMark) error {
 	c.calls++
-	return c.Journal.MarkNeedsReset(all...)
+	return c.Journal.MarkNeedsReset(ctx, all...)
 }
 
 // TestEarlierBootsDevicesAreMarkedTogether: the node's pods wait for the marks.

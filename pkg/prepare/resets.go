@@ -39,10 +39,10 @@ func (o *Order) resetBefore(ctx context.Context, rec *journal.Record) error {
 
 // liftMarks removes the marks of the functions that were proven clean for the record. It runs after the resets: a crash
 // before it leaves the marks, which costs only another reset.
-func (o *Order) liftMarks(_ context.Context, rec *journal.Record) error {
+func (o *Order) liftMarks(ctx context.Context, rec *journal.Record) error {
 	for _, proof := range rec.Proofs {
 		for _, a := range proof.Set {
-			if err := o.Effects.ProvenClean(rec, a); err != nil {
+			if err := o.Effects.ProvenClean(ctx, rec, a); err != nil {
 				return err
 			}
 		}

@@ -121,7 +121,7 @@ func (o *Order) follow(ctx context.Context, rec *journal.Record) error {
 // TakeOffLocked is [Order.TakeOff] with the locks of [Order.LockToTakeOff] held.
 func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	o.Effects.MakeRoom()
-	if err := o.noteStages(snap, rec); err != nil {
+	if err := o.noteStages(ctx, snap, rec); err != nil {
 		return err
 	}
 	earlier := rec.BootID != snap.Host.BootID
@@ -163,7 +163,7 @@ func (o *Order) TakeOffLocked(ctx context.Context, snap *device.Snapshot, rec *j
 
 // noteStages marks the functions of a tenant's claim whose rule asks for a sanitizing stage now, but did not when the
 // claim was prepared.
-func (o *Order) noteStages(snap *device.Snapshot, rec *journal.Record) error {
+func (o *Order) noteStages(ctx context.Context, snap *device.Snapshot, rec *journal.Record) error {
 	if rec.Kind != journal.Claim || rec.Plan.IsStage() || rec.State == journal.Preparing {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (o *Order) noteStages(snap *device.Snapshot, rec *journal.Record) error {
 			fn.Sanitize = s.Profile
 		}
 	}
-	return o.Effects.NoteTenancy(rec)
+	return o.Effects.NoteTenancy(ctx, rec)
 }
 
 // retest tries the reset of a quarantine again. After a reboot, the functions of the quarantine are on their host
@@ -217,12 +217,12 @@ func (o *Order) Drop(ctx context.Context, rec *journal.Record) error {
 	case journal.Prepared, journal.Releasing:
 		code, why = ledger.CodeUnproven, "the node stopped before a reset"
 		rec.Proofs = nil
-		if err := o.Effects.Mark(rec, why); err != nil {
+		if err := o.Effects.Mark(ctx, rec, why); err != nil {
 			return err
 		}
 	case journal.Preparing: // or Prepared, but that state did not reach the disk; see [effects.Set.Complete]
 		rec.Proofs = nil
-		if err := o.Effects.Mark(rec, "the node stopped while the claim was being prepared"); err != nil {
+		if err := o.Effects.Mark(ctx, rec, "the node stopped while the claim was being prepared"); err != nil {
 			return err
 		}
 	case journal.Cleaned, journal.Quarantined:
@@ -275,7 +275,7 @@ func (o *Order) release(ctx context.Context, rec *journal.Record) error {
 		return err
 	}
 	// The marks are written before the state Cleaned, which says that each function is proven clean or marked.
-	if err := o.Effects.Mark(rec, "no reset: the DeviceClass waives it, or the device was off the bus"); err != nil {
+	if err := o.Effects.Mark(ctx, rec, "no reset: the DeviceClass waives it, or the device was off the bus"); err != nil {
 		return err
 	}
 	if quarantined {
@@ -330,7 +330,7 @@ func (o *Order) quarantine(ctx context.Context, rec *journal.Record, cause error
 	}
 	// After a boot, the device of the quarantine may be indistinguishable from others of its kind. The marks then keep
 	// all of these from tenants until they are reset.
-	if err := o.Effects.Mark(rec, "its reset was not proven"); err != nil {
+	if err := o.Effects.Mark(ctx, rec, "its reset was not proven"); err != nil {
 		return errors.Join(cause, err)
 	}
 	if err := o.Effects.Save(rec, journal.Quarantined, effects.OneLine(cause)); err != nil {

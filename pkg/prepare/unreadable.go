@@ -39,7 +39,7 @@ func (p *Preparer) markUnreadable(ctx context.Context, snap *device.Snapshot, er
 			addrs = p.selected(snap)
 		}
 		p.order.Effects.MakeRoom()
-		if err := p.order.MarkForReset(snap, addrs, id, "the record of a claim that may have had it can't be read"); err != nil {
+		if err := p.order.MarkForReset(ctx, snap, addrs, id, "the record of a claim that may have had it can't be read"); err != nil {
 			return fmt.Errorf("mark the devices that the claim of an unreadable record may have had as not clean (%w): %w", errs[i], err)
 		}
 	}

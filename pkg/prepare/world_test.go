@@ -440,40 +440,40 @@ func (c cutJournal) Delete(id string) error {
 	return c.p.effect(func() error { return c.kept(c.Journal.Delete(id)) })
 }
 
-func (c cutJournal) MarkNeedsReset(all ...journal.ResetMark) error {
-	return c.p.effect(func() error { return c.Journal.MarkNeedsReset(all...) })
+func (c cutJournal) MarkNeedsReset(ctx context.Context, all ...journal.ResetMark) error {
+	return c.p.effect(func() error { return c.Journal.MarkNeedsReset(ctx, all...) })
 }
 
-func (c cutJournal) MarkDrained(d journal.Drain) error {
-	return c.p.effect(func() error { return c.Journal.MarkDrained(d) })
+func (c cutJournal) MarkDrained(ctx context.Context, d journal.Drain) error {
+	return c.p.effect(func() error { return c.Journal.MarkDrained(ctx, d) })
 }
 
-func (c cutJournal) LiftDrain(d journal.Drain) error {
-	return c.p.effect(func() error { return c.Journal.LiftDrain(d) })
+func (c cutJournal) LiftDrain(ctx context.Context, d journal.Drain) error {
+	return c.p.effect(func() error { return c.Journal.LiftDrain(ctx, d) })
 }
 
-func (c cutJournal) MarkClean(a pci.Address, id device.Identity) error {
-	return c.p.effect(func() error { return c.Journal.MarkClean(a, id) })
+func (c cutJournal) MarkClean(ctx context.Context, a pci.Address, id device.Identity) error {
+	return c.p.effect(func() error { return c.Journal.MarkClean(ctx, a, id) })
 }
 
-func (c cutJournal) MarkUnsanitized(m journal.SanitizeMark) error {
-	return c.p.effect(func() error { return c.Journal.MarkUnsanitized(m) })
+func (c cutJournal) MarkUnsanitized(ctx context.Context, m journal.SanitizeMark) error {
+	return c.p.effect(func() error { return c.Journal.MarkUnsanitized(ctx, m) })
 }
 
-func (c cutJournal) AcceptFirmware(p journal.SanitizeProof) error {
-	return c.p.effect(func() error { return c.Journal.AcceptFirmware(p) })
+func (c cutJournal) AcceptFirmware(ctx context.Context, p journal.SanitizeProof) error {
+	return c.p.effect(func() error { return c.Journal.AcceptFirmware(ctx, p) })
 }
 
-func (c cutJournal) MarkSanitized(p journal.SanitizeProof) error {
-	return c.p.effect(func() error { return c.Journal.MarkSanitized(p) })
+func (c cutJournal) MarkSanitized(ctx context.Context, p journal.SanitizeProof) error {
+	return c.p.effect(func() error { return c.Journal.MarkSanitized(ctx, p) })
 }
 
 // SpoilSanitized is an effect only if there is a proof.
-func (c cutJournal) SpoilSanitized(a pci.Address, id device.Identity) error {
+func (c cutJournal) SpoilSanitized(ctx context.Context, a pci.Address, id device.Identity) error {
 	if proofs, err := c.Sanitized(); err == nil && len(proofs) == 0 {
-		return c.Journal.SpoilSanitized(a, id)
+		return c.Journal.SpoilSanitized(ctx, a, id)
 	}
-	return c.p.effect(func() error { return c.Journal.SpoilSanitized(a, id) })
+	return c.p.effect(func() error { return c.Journal.SpoilSanitized(ctx, a, id) })
 }
 
 func (c cutSpecs) Write(uid string, spec *specs.Spec) error {

@@ -53,7 +53,7 @@ func TestDeviceIsTaintedUntilItsStage(t *testing.T) {
 		Address: gpu, Identity: snap.Identify(f), Profile: "memory", Image: "sha256:0123", Time: "2026-11-28T06:00:00Z",
 		Checks: []sanitize.Check{{Name: "bar0", Method: "FillVerifyZeroVerify", Verdict: sanitize.Clean, Bytes: 4096}},
 	}
-	if err := n.Records.MarkSanitized(proof); err != nil {
+	if err := n.Records.MarkSanitized(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
 	taints()

@@ -51,25 +51,25 @@ type Journal interface {
 	Leftovers() ([]string, error)
 	// MarkNeedsReset and MarkClean set and remove the marks of functions that are not proven clean since their last
 	// tenant, independent of records. NeedsReset returns them.
-	MarkNeedsReset(all ...journal.ResetMark) error
-	MarkClean(a pci.Address, id device.Identity) error
+	MarkNeedsReset(ctx context.Context, all ...journal.ResetMark) error
+	MarkClean(ctx context.Context, a pci.Address, id device.Identity) error
 	// MarkFatalErrors writes how many fatal errors of a function are accounted for, and FatalErrors returns these
 	// counts. They are independent of records.
-	MarkFatalErrors(m journal.FatalErrors) error
+	MarkFatalErrors(ctx context.Context, m journal.FatalErrors) error
 	FatalErrors() ([]journal.FatalErrors, error)
 	NeedsReset() ([]journal.ResetMark, error)
 	// MarkUnsanitized and MarkSanitized set and remove the marks of functions that must pass a sanitizing stage, which are
 	// independent of records; Unsanitized returns them. Sanitized returns the proofs of stages, and SpoilSanitized ends one.
-	MarkUnsanitized(m journal.SanitizeMark) error
-	MarkSanitized(p journal.SanitizeProof) error
-	AcceptFirmware(p journal.SanitizeProof) error
+	MarkUnsanitized(ctx context.Context, m journal.SanitizeMark) error
+	MarkSanitized(ctx context.Context, p journal.SanitizeProof) error
+	AcceptFirmware(ctx context.Context, p journal.SanitizeProof) error
 	Unsanitized() ([]journal.SanitizeMark, error)
 	Sanitized() ([]journal.SanitizeProof, error)
-	SpoilSanitized(a pci.Address, id device.Identity) error
+	SpoilSanitized(ctx context.Context, a pci.Address, id device.Identity) error
 	// MarkDrained, LiftDrain and Drains set, remove and return the marks of drained functions, which are independent of
 	// records.
-	MarkDrained(d journal.Drain) error
-	LiftDrain(d journal.Drain) error
+	MarkDrained(ctx context.Context, d journal.Drain) error
+	LiftDrain(ctx context.Context, d journal.Drain) error
 	Drains() ([]journal.Drain, error)
 }
 

@@ -147,9 +147,9 @@ func findTenancy(rec *journal.Record) string {
 //
 // So a function leaves its claim either proven clean or marked. A marked function is reset before the next tenant gets
 // it, unless the DeviceClass of that tenant's claim waives resets.
-func (set *Set) Mark(rec *journal.Record, why string) error {
+func (set *Set) Mark(ctx context.Context, rec *journal.Record, why string) error {
 	if marks := Unproven(rec, why); len(marks) > 0 {
-		if err := set.Journal.MarkNeedsReset(marks...); err != nil {
+		if err := set.Journal.MarkNeedsReset(ctx, marks...); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func (set *Set) Mark(rec *journal.Record, why string) error {
 		if !IsProven(rec, a) {
 			continue
 		}
-		if err := set.ProvenClean(rec, a); err != nil {
+		if err := set.ProvenClean(ctx, rec, a); err != nil {
 			return err
 		}
 	}
@@ -193,17 +193,17 @@ func IsProven(rec *journal.Record, a pci.Address) bool {
 
 // ProvenClean removes the mark of a record's function that is proven clean. The fatal errors that the function reported
 // before are accounted for from then on.
-func (set *Set) ProvenClean(rec *journal.Record, a pci.Address) error {
+func (set *Set) ProvenClean(ctx context.Context, rec *journal.Record, a pci.Address) error {
 	fn, ok := rec.Plan.Function(a)
 	if !ok {
 		return fmt.Errorf("claim %s: %s is none of its functions", rec.Plan.Claim, a)
 	}
-	return errors.Join(set.AccountForErrors(rec.BootID, a), set.Journal.MarkClean(a, fn.Identity))
+	return errors.Join(set.AccountForErrors(ctx, rec.BootID, a), set.Journal.MarkClean(ctx, a, fn.Identity))
 }
 
 // AccountForErrors accounts for the fatal errors that the kernel has counted for a function so far. It does nothing for
 // a function that no longer exists or has no counter.
-func (set *Set) AccountForErrors(bootID string, a pci.Address) error {
+func (set *Set) AccountForErrors(ctx context.Context, bootID string, a pci.Address) error {
 	count, err := set.fatalErrors(a)
 	if err != nil || count == 0 {
 		return err
@@ -221,7 +221,7 @@ func (set *Set) AccountForErrors(bootID string, a pci.Address) error {
 	if count, err = set.fatalErrors(a); err != nil || count == 0 {
 		return err
 	}
-	return set.Journal.MarkFatalErrors(journal.FatalErrors{Address: a, BootID: bootID, Inode: inode, Count: count})
+	return set.Journal.MarkFatalErrors(ctx, journal.FatalErrors{Address: a, BootID: bootID, Inode: inode, Count: count})
 }
 
 // fatalErrors returns how many fatal errors the kernel has counted for a function. It returns 0 if the function has no

@@ -1,6 +1,7 @@
 package effects
 
 import (
+	"context"
 	"time"
 
 	"github.com/kata-vfio/kata-vfio/pkg/device"
@@ -15,12 +16,12 @@ import (
 // If the claim is a tenant's, NoteTenancy marks each function with a sanitizing stage: the function must pass the stage
 // before another tenant gets it. If the claim is a stage, NoteTenancy enters the stage into the mark of its device, so
 // that the plugin asks for the result even if it was not running when the stage ended.
-func (set *Set) NoteTenancy(rec *journal.Record) error {
+func (set *Set) NoteTenancy(ctx context.Context, rec *journal.Record) error {
 	if rec.Kind != journal.Claim {
 		return nil // no VM gets a function by such a record
 	}
 	if rec.Plan.IsStage() {
-		return set.noteStage(rec)
+		return set.noteStage(ctx, rec)
 	}
 	for _, a := range rec.Plan.Reachable() {
 		fn, ok := rec.Plan.Function(a)
@@ -28,10 +29,10 @@ func (set *Set) NoteTenancy(rec *journal.Record) error {
 			continue
 		}
 		// The proof ends first: a crash between the two writes must not leave a proof from before the tenant.
-		if err := set.Journal.SpoilSanitized(a, fn.Identity); err != nil {
+		if err := set.Journal.SpoilSanitized(ctx, a, fn.Identity); err != nil {
 			return err
 		}
-		if err := set.markUnsanitized(rec, fn); err != nil {
+		if err := set.markUnsanitized(ctx, rec, fn); err != nil {
 			return err
 		}
 	}
@@ -42,7 +43,7 @@ func (set *Set) NoteTenancy(rec *journal.Record) error {
 // marked for this claim. If the function has a mark, the mark is updated even if the function's rule asks for no stage
 // now: the claim in the old mark could otherwise get the function again, and the rule may ask for a stage later. A
 // failed stage stays in the mark, because only an operator ends it.
-func (set *Set) markUnsanitized(rec *journal.Record, fn *plan.Function) error {
+func (set *Set) markUnsanitized(ctx context.Context, rec *journal.Record, fn *plan.Function) error {
 	own := journal.SanitizeMark{
 		Address: fn.Address, Identity: fn.Identity, Since: time.Now().UTC().Format(time.RFC3339), Claim: claimName(rec),
 	}
@@ -59,12 +60,12 @@ func (set *Set) markUnsanitized(rec *journal.Record, fn *plan.Function) error {
 	default:
 		own.Failed = former.Failed
 	}
-	return set.Journal.MarkUnsanitized(own)
+	return set.Journal.MarkUnsanitized(ctx, own)
 }
 
 // noteStage enters a stage into the marks of its devices. A device without a mark gets one: it waits for the stage only
 // because no stage has sanitized it since the node started, not because of a tenant.
-func (set *Set) noteStage(rec *journal.Record) error {
+func (set *Set) noteStage(ctx context.Context, rec *journal.Record) error {
 	now := time.Now().UTC().Format(time.RFC3339)
 	for i := range rec.Plan.Devices {
 		d := &rec.Plan.Devices[i]
@@ -84,7 +85,7 @@ func (set *Set) noteStage(rec *journal.Record) error {
 		if len(rec.Plan.Claim.Pods) > 0 {
 			m.Stage.Pod, m.Stage.PodUID = rec.Plan.Claim.Pods[0].Name, rec.Plan.Claim.Pods[0].UID
 		}
-		if err := set.Journal.MarkUnsanitized(*m); err != nil {
+		if err := set.Journal.MarkUnsanitized(ctx, *m); err != nil {
 			return err
 		}
 	}
