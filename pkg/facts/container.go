@@ -27,10 +27,13 @@ type Container struct {
 	// Mounts are the mounted files and directories of the node.
 	Mounts []string `json:"mounts,omitempty"`
 	// Devices are the device nodes, by their paths in the container. They are the same on the node, unless the
-	// specification sets other paths.
+	// specification sets other paths: the numbers below decide which devices they are.
 	Devices []string `json:"devices,omitempty"`
 	// BlockDevices are the device numbers of the block devices among Devices, such as raw block volumes: "253:7".
 	BlockDevices []string `json:"blockDevices,omitempty"`
+	// CharDevices are the device numbers of the character devices among Devices, by their paths there: "511:3". Copies of older
+	// versions have none.
+	CharDevices map[string]string `json:"charDevices,omitempty"`
 	// Privileged: the container has all devices of the node and CAP_SYS_ADMIN.
 	Privileged bool `json:"privileged,omitempty"`
 	// InitData is Kata's initial data for a confidential guest, from the sandbox's annotation.
@@ -62,14 +65,37 @@ func DescribeContainer(spec []byte) (Container, error) {
 		}
 	}
 	if s.Linux != nil {
-		for _, d := range s.Linux.Devices {
-			c.Devices = append(c.Devices, path.Clean(d.Path))
-			if d.Type == "b" {
-				c.BlockDevices = append(c.BlockDevices, fmt.Sprintf("%d:%d", d.Major, d.Minor))
-			}
-		}
+		c.addDevices(s.Linux.Devices)
 	}
 	return c, nil
+}
+
+func (c *Container) addDevices(devices []specs.LinuxDevice) {
+	numbers := map[string]string{}
+	for _, d := range devices {
+		at, number := path.Clean(d.Path), fmt.Sprintf("%d:%d", d.Major, d.Minor)
+		c.Devices = append(c.Devices, at)
+		switch d.Type {
+		case "b":
+			c.BlockDevices = append(c.BlockDevices, number)
+		case "c", "u": // "u" is an unbuffered character device
+			numbers[at] = number
+		}
+	}
+	if len(numbers) > 0 {
+		c.CharDevices = numbers
+	}
+}
+
+// VFIONode returns the node's own name for a device of a container: that of the VFIO node with its device number, or else its path
+// in the container.
+func (n *Node) VFIONode(c *Container, device string) string {
+	if number, ok := c.CharDevices[device]; ok {
+		if node, ok := n.nodeNumbers()[number]; ok {
+			return node
+		}
+	}
+	return device
 }
 
 // privileged reports whether a container has what `privileged: true` of a pod gives it: all capabilities and all

@@ -19,8 +19,8 @@ func TestCensorBundleKeepsWhatIsJudged(t *testing.T) {
 		"linux": {"devices": [{"path": "/dev/vfio/15", "type": "c", "major": 511, "minor": 3}, {"path": "/dev/xvda", "type": "b", "major": 253, "minor": 7}], "resources": {"devices": [{"allow": true, "access": "rwm"}]}}
 	}`
 	want, err := facts.DescribeContainer([]byte(text))
-	if err != nil || !want.Privileged || len(want.Devices) != 2 || len(want.BlockDevices) != 1 {
-		t.Fatalf("the bundle is %+v, error %v; want a privileged container with two devices, one of them a block device", want, err)
+	if err != nil || !want.Privileged || len(want.Devices) != 2 || len(want.BlockDevices) != 1 || want.CharDevices["/dev/vfio/15"] != "511:3" {
+		t.Fatalf("the bundle is %+v, error %v; want a privileged container with two devices, a block device and a character device", want, err)
 	}
 	kept := censorBundle([]byte(text))
 	got, err := facts.DescribeContainer(kept)

@@ -174,8 +174,11 @@ func openInterfaces(n *facts.Node, names []string) Answer {
 func reachesBMC(n *facts.Node, c *runtimes.Container, names []string) string {
 	for _, name := range names {
 		node := "/dev/" + name
-		if slices.Contains(c.Info.Devices, node) {
-			return node
+		number := n.Read(path.Join("sys/class/ipmi", name, "dev"))
+		for _, device := range c.Info.Devices {
+			if device == node || number.OK() && c.Info.CharDevices[device] == number.Value {
+				return device
+			}
 		}
 		// The mount of a directory above the node shows the node, too.
 		for _, source := range c.Info.Mounts {

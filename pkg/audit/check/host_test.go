@@ -189,6 +189,9 @@ func bmcFaults() []fault {
 	}
 	return []fault{
 		with("a tenant's container has the node", "", func(t *board.Tree) { runWith(t, "t1", "/dev/ipmi0") }),
+		with("a tenant's container has the node by another name", "", func(t *board.Tree) {
+			runWithDevice(t, "t1", &specs.LinuxDevice{Path: "/dev/x", Type: "c", Major: 240})
+		}),
 		with("a tenant's container has all of /dev", "", func(t *board.Tree) { t.Run("t1", "/dev") }),
 		with("everybody may open it", "", func(t *board.Tree) { t.Own("dev/ipmi0", "20666", 0, 0) }),
 		with("root alone has it", finding.Pass, func(t *board.Tree) { runWith(t, "t1", "/dev/null") }),
@@ -207,9 +210,14 @@ func hideContainers(t *board.Tree) {
 // runWith has containerd run a container of a tenant's with a device node.
 func runWith(t *board.Tree, tenant, device string) {
 	t.TB.Helper()
+	runWithDevice(t, tenant, &specs.LinuxDevice{Path: device})
+}
+
+func runWithDevice(t *board.Tree, tenant string, device *specs.LinuxDevice) {
+	t.TB.Helper()
 	spec := specs.Spec{
 		Annotations: map[string]string{"io.kubernetes.cri.sandbox-namespace": tenant, "io.kubernetes.cri.sandbox-name": "nosy"},
-		Linux:       &specs.Linux{Devices: []specs.LinuxDevice{{Path: device}}},
+		Linux:       &specs.Linux{Devices: []specs.LinuxDevice{*device}},
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {

@@ -3,6 +3,7 @@ package check_test
 import (
 	"os"
 	"path"
+	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
@@ -60,6 +61,8 @@ func runningFaults() []fault {
 		nodeFault("a container of no pod", "gpu0", facts.Container{ID: "a", Space: "moby"}, ""),
 		nodeFault("a pod of another tenant", "gpu0", facts.Container{ID: "a", Space: "k8s.io", Namespace: "t2", Pod: "p"}, ""),
 		nodeFault("a pod of the tenant", "gpu0", facts.Container{ID: "a", Space: "k8s.io", Namespace: "t1", Pod: "p"}, finding.Pass),
+		renamedFault("another name for the node, in a container of no pod", facts.Container{ID: "a", Space: "moby"}, ""),
+		renamedFault("another name for the node, in a pod of the tenant", facts.Container{ID: "a", Space: "k8s.io", Namespace: "t1", Pod: "p"}, finding.Pass),
 		nodeFault("the infrastructure", "gpu0", facts.Container{ID: "a", Space: "k8s.io", Namespace: "kube-system", Pod: "cni", Privileged: true}, finding.Pass),
 	}
 }
@@ -71,6 +74,15 @@ const privilegedBundle = `{"annotations": {"io.kubernetes.cri.sandbox-namespace"
 func nodeFault(about, name string, c facts.Container, state finding.State) fault {
 	return fault{rule: "VFIO-021", about: about, board: board.Server, state: state, plant: func(t *board.Tree) {
 		c.Devices = []string{vfioNode(t, name)}
+		t.AskedContainerd(func(r *facts.RunningContainerd) { r.Containers = []facts.Container{c} })
+	}}
+}
+
+// renamedFault has a container have the node of gpu0 by a name of its own, as `docker run --device /dev/vfio/12:/dev/x` does.
+func renamedFault(about string, c facts.Container, state finding.State) fault {
+	return fault{rule: "VFIO-021", about: about, board: board.Server, state: state, plant: func(t *board.Tree) {
+		number := strings.TrimSpace(t.Text("sys/class/vfio/" + path.Base(vfioNode(t, "gpu0")) + "/dev"))
+		c.Devices, c.CharDevices = []string{"/dev/x"}, map[string]string{"/dev/x": number}
 		t.AskedContainerd(func(r *facts.RunningContainerd) { r.Containers = []facts.Container{c} })
 	}}
 }

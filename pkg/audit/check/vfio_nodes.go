@@ -226,14 +226,19 @@ func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 // strangeNodes fails for each VFIO node of a container whose functions no claim of its namespace has.
 func strangeNodes(n *facts.Node, c *runtimes.Container) Answer {
 	own := devicesIn(n, c.Info.Namespace)
-	return over(c.Info.Devices, func(node string) Answer {
+	return over(c.Info.Devices, func(device string) Answer {
+		node := n.VFIONode(&c.Info, device)
 		behind := n.Behind(node)
 		// A group's node gives access to a claim's function and to the functions that are assigned with it, so one match is enough.
 		if len(behind) == 0 || slices.ContainsFunc(behind, func(a pci.Address) bool { return slices.Contains(own, a) }) {
 			return nil
 		}
-		text := fmt.Sprintf("%s has %s, which is %s. No claim of its namespace has it", whose(c), node, strings.Join(words(behind), " and "))
-		return fail(text, facts.Fact{Path: c.Bundle, Value: node, How: "read"}).object(whose(c)).reaching(behind...)
+		shown := node
+		if device != node {
+			shown += " as " + device
+		}
+		text := fmt.Sprintf("%s has %s, which is %s. No claim of its namespace has it", whose(c), shown, strings.Join(words(behind), " and "))
+		return fail(text, facts.Fact{Path: c.Bundle, Value: shown, How: "read"}).object(whose(c)).reaching(behind...)
 	})
 }
 
