@@ -48,6 +48,22 @@ func (s *Stat) Writers() string {
 	return ""
 }
 
+// Openers says who besides root may open the file, be it only to read; empty if nobody may. Use it for device nodes, whose drivers
+// accept all their requests from a process that has them open.
+func (s *Stat) Openers() string {
+	bits := s.ModeBits()
+	switch {
+	// The owner can change the mode at any time, so the bits don't matter.
+	case s.UID != 0:
+		return fmt.Sprintf("user %d owns it", s.UID)
+	case bits&0o006 != 0:
+		return "everybody may open it"
+	case bits&0o060 != 0 && s.GID != 0:
+		return fmt.Sprintf("group %d may open it", s.GID)
+	}
+	return ""
+}
+
 // Stat returns the owner and mode of a file of the node. It follows links. The fact is Broken if a copy does not record the owner
 // of the file.
 func (n *Node) Stat(name string) (Stat, Fact) {

@@ -55,6 +55,22 @@ func TestStatWriters(t *testing.T) {
 	}
 }
 
+func TestStatOpeners(t *testing.T) {
+	for stat, want := range map[facts.Stat]string{
+		{Mode: "20600"}:         "",
+		{Mode: "20660"}:         "",
+		{Mode: "20640", GID: 5}: "group 5 may open it",
+		{Mode: "20620", GID: 5}: "group 5 may open it",
+		{Mode: "20644"}:         "everybody may open it",
+		{Mode: "20602"}:         "everybody may open it",
+		{Mode: "20600", UID: 7}: "user 7 owns it",
+	} {
+		if got := stat.Openers(); got != want {
+			t.Errorf("%+v: %q, want %q", stat, got, want)
+		}
+	}
+}
+
 func TestCopySaysWhoOwnedItsFiles(t *testing.T) {
 	n := tree(t, map[string]string{
 		facts.StatFile: `{"/etc/a": {"mode": "100600", "uid": 3, "gid": 4}, "/run/s": {"mode": "140755"}, "/etc/d": {"mode": "x"}}`,

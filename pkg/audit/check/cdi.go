@@ -39,7 +39,7 @@ func specsAreRoots(n *facts.Node) Answer {
 	for i := range specs {
 		paths = append(paths, specs[i].File.Path)
 	}
-	return rootsAlone(n, "path of a spec", paths)
+	return rootsAlone(n, "path of a spec", toWrite(), paths)
 }
 
 // judgeSpecs judges each readable spec, and adds an unknown finding for each other one.

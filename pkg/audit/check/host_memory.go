@@ -162,7 +162,7 @@ func bmcUnreachable(n *facts.Node) Answer {
 func openInterfaces(n *facts.Node, names []string) Answer {
 	return over(names, func(name string) Answer {
 		stat, fact := n.Stat("dev/" + name)
-		who := stat.Writers()
+		who := stat.Openers()
 		if !fact.OK() || who == "" {
 			return nil
 		}

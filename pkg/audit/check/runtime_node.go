@@ -32,7 +32,7 @@ func runtimeFiles(n *facts.Node) Answer {
 		return notApplicable("the node has no containerd or CRI-O configuration")
 	}
 	paths := listFiles(n, r)
-	found, _ := writable(n, paths)
+	found, _ := accessible(n, toWrite(), paths)
 	return found.or(pass(count(len(paths), "path")+" with the directories above", r.Files...))
 }
 
@@ -117,7 +117,7 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 		case !file.OK():
 			return unknown("who can connect as an NRI plugin", file)
 		default:
-			found = append(found, othersMay(stat, file, "users other than root can reach NRI's socket: ")...)
+			found = append(found, othersMay(toWrite(), stat, file, "users other than root can reach NRI's socket: ")...)
 		}
 	}
 	return found

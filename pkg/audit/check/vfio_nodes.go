@@ -30,7 +30,7 @@ func groupNodesAreRoots(n *facts.Node) Answer {
 	nodes := pathsIn(n, "dev/vfio")
 	// The container node is open to all users by design (Documentation/driver-api/vfio.rst), and devices is the directory
 	// of the function nodes.
-	return rootsAlone(n, "group node", slices.DeleteFunc(nodes, func(node string) bool { return node == "dev/vfio/vfio" || node == "dev/vfio/devices" }))
+	return rootsAlone(n, "group node", toOpen(), slices.DeleteFunc(nodes, func(node string) bool { return node == "dev/vfio/vfio" || node == "dev/vfio/devices" }))
 }
 
 func functionNodesAreRoots(n *facts.Node) Answer {
@@ -39,7 +39,7 @@ func functionNodesAreRoots(n *facts.Node) Answer {
 		// A process maps memory for a function node by /dev/iommu, so both need the same owner.
 		nodes = append(nodes, "dev/iommu")
 	}
-	return rootsAlone(n, "function node", nodes)
+	return rootsAlone(n, "function node", toOpen(), nodes)
 }
 
 // pathsIn returns the paths of the files in a directory.
@@ -52,14 +52,26 @@ func pathsIn(n *facts.Node, dir string) []string {
 	return paths
 }
 
-// rootsAlone fails for each file that others than root may write to.
-func rootsAlone(n *facts.Node, what string, paths []string) Answer {
-	found, looked := writable(n, paths)
+// access is something that only root should be able to do to a file.
+type access struct {
+	// verb is the access in words, and others says who besides root has it.
+	verb   string
+	others func(*facts.Stat) string
+}
+
+func toWrite() access { return access{"write to", (*facts.Stat).Writers} }
+
+// toOpen is for device nodes. VFIO and IPMI don't look at how a node was opened: whoever may read it can make every request.
+func toOpen() access { return access{"open", (*facts.Stat).Openers} }
+
+// rootsAlone fails for each file to which others than root have the access.
+func rootsAlone(n *facts.Node, what string, to access, paths []string) Answer {
+	found, looked := accessible(n, to, paths)
 	return conclude(found, looked, what, "there is no "+what, one(itself))
 }
 
-// writable returns a failure for each path that other users than root may write to, and the checked paths.
-func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact) {
+// accessible returns a failure for each path to which other users than root have the access, and the checked paths.
+func accessible(n *facts.Node, to access, paths []string) (found Answer, looked []facts.Fact) {
 	var silent []facts.Fact
 	found = over(paths, func(name string) Answer {
 		stat, file := n.Stat(name)
@@ -71,20 +83,21 @@ func writable(n *facts.Node, paths []string) (found Answer, looked []facts.Fact)
 			silent = append(silent, file)
 			return nil
 		}
-		return othersMay(stat, file, "")
+		return othersMay(to, stat, file, "")
 	})
 	if len(silent) > 0 {
-		found = append(found, unknown("who can write to "+count(len(silent), "path"), silent...)...)
+		found = append(found, unknown("who can "+to.verb+" "+count(len(silent), "path"), silent...)...)
 	}
 	return found, looked
 }
 
-// othersMay fails if other users than root may write to a file. what describes the consequence.
-func othersMay(stat facts.Stat, file facts.Fact, what string) Answer {
-	if stat.Writers() == "" {
+// othersMay fails if other users than root have the access to a file. what describes the consequence.
+func othersMay(to access, stat facts.Stat, file facts.Fact, what string) Answer {
+	who := to.others(&stat)
+	if who == "" {
 		return nil
 	}
-	return fail(fmt.Sprintf("%s%s: %s", what, file.Path, stat.Writers()), file).object(file.Path)
+	return fail(fmt.Sprintf("%s%s: %s", what, file.Path, who), file).object(file.Path)
 }
 
 func narrowRules(n *facts.Node) Answer {

@@ -1,7 +1,6 @@
 package check_test
 
 import (
-	"fmt"
 	"os"
 	"path"
 	"slices"
@@ -126,13 +125,20 @@ func procOf(p journal.Process) string { return "proc/" + strconv.Itoa(p.PID) }
 
 func nodeOwnerFaults() []fault {
 	return []fault{
-		{rule: "VFIO-007", about: "a node that all may open", board: board.Server, plant: func(t *board.Tree) {
-			group, _ := t.Group(t.Devices["gpu0"])
-			t.Own(fmt.Sprintf("dev/vfio/%d", group), "20666", 0, 0)
-		}},
+		groupNode("a node that all may open", "20666", 0),
+		groupNode("a node that all may read", "20644", 0),
+		groupNode("a node that a group may read", "20640", 36),
+		{rule: "VFIO-008", about: "iommufd that all may read", board: withIOMMUFD, plant: func(t *board.Tree) { t.Own("dev/iommu", "20664", 0, 0) }},
 		{rule: "VFIO-008", about: "iommufd of a user's", board: withIOMMUFD, plant: func(t *board.Tree) { t.Own("dev/iommu", "20660", 1000, 0) }},
 		{rule: "VFIO-008", about: "root's alone", board: withIOMMUFD, state: finding.Pass, plant: func(*board.Tree) {}},
 	}
+}
+
+// groupNode has the node of gpu0's group have another mode or group than the kernel gives it.
+func groupNode(about, mode string, gid uint32) fault {
+	return fault{rule: "VFIO-007", about: about, board: board.Server, plant: func(t *board.Tree) {
+		t.Own(strings.TrimPrefix(nodeOf(t, "gpu0"), "/"), mode, 0, gid)
+	}}
 }
 
 // withIOMMUFD is a node with iommufd, whose nodes are as the kernel makes them.
