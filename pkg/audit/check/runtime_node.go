@@ -141,41 +141,11 @@ func kubelet(n *facts.Node) Answer {
 	case k.AlwaysAllow:
 		found = fail("the kubelet allows everything with any credentials", k.Seen...)
 	}
-	stat, dir := n.Stat(runtimes.PodResourcesDir)
+	stat, dir := n.Stat(k.PodResourcesDir())
 	if dir.OK() && stat.Writers() != "" {
 		found = append(found, fail("users other than root can reach the directory of the pod-resources socket: "+stat.Writers(), dir)...)
 	}
 	return found.or(pass("no open port, no anonymous requests", k.Seen...))
-}
-
-// sockets returns the sockets that no tenant's container may have, neither directly nor by a mount of a directory above.
-func sockets(n *facts.Node) []string {
-	all := append(runtimes.Sockets(n), "/run/docker.sock", runtimes.PodResourcesDir+"/kubelet.sock", runtimes.KubeletPlugins, ourSocket)
-	if nri := runtimes.Of(n).NRI; nri != nil {
-		all = append(all, nri.SocketPath())
-	}
-	return all
-}
-
-// tenantMounts checks the containers in namespaces that have devices.
-func tenantMounts(n *facts.Node) Answer {
-	if len(n.Tenancies) == 0 {
-		return notApplicable("no tenant has a device")
-	}
-	containers, listed := tenantContainers(n)
-	found := over(containers, func(c runtimes.Container) Answer {
-		return over(c.Info.Mounts, func(source string) Answer {
-			socket := socketBelow(n, source)
-			if socket == "" {
-				return nil
-			}
-			return inContainer(n, &c, source, fmt.Sprintf("a container of pod %s/%s has the host's %q, which contains %s", c.Info.Namespace, c.Info.Pod, source, socket))
-		})
-	})
-	passed := pass(count(len(containers), "container") + " of tenants")
-	return showing(found.or(hiddenBundles(listed, "which host paths tenants' containers have")).or(passed), containers, func(c runtimes.Container) []facts.Fact {
-		return []facts.Fact{{Path: c.Bundle, Value: strings.Join(c.Info.Mounts, " "), How: "read"}}
-	})
 }
 
 // tenantContainers returns the containers in namespaces that have devices, and the facts about all containers.
@@ -198,19 +168,6 @@ func hiddenBundles(listed []facts.Fact, what string) Answer {
 		return unknown(what, append(hidden, listed...)...)
 	}
 	return nil
-}
-
-// socketBelow returns the socket that a mount of the node gives a container.
-func socketBelow(n *facts.Node, source string) string {
-	// Both sides are resolved: /var/run is usually a link to /run, and a mount of either shows the socket.
-	source = n.Real(source)
-	for _, socket := range sockets(n) {
-		// The real path of the root is empty. The root contains every socket.
-		if strings.HasPrefix(n.Real(socket)+"/", source+"/") || source == "" {
-			return socket
-		}
-	}
-	return ""
 }
 
 // devicesIn returns the functions that the namespace's claims hold.

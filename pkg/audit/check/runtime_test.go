@@ -90,6 +90,22 @@ func mountFaults() []fault {
 		mount("containerd's socket", "/run/containerd/containerd.sock"),
 		mount("a directory above", "/var/lib/kubelet"),
 		mount("the root", "/"),
+		mount("the directory of the plugin's own socket", "/var/lib/kubelet/plugins/kata-vfio.dev"),
+		mount("the socket that the kubelet calls the plugin by", "/var/lib/kubelet/plugins/kata-vfio.dev/dra.sock"),
+		mount("a plugin's registration", "/var/lib/kubelet/plugins_registry/kata-vfio.dev-reg.sock"),
+		mount("the device plugins", "/var/lib/kubelet/device-plugins"),
+		mount("the usual socket of Fabric Manager", "/run/kata-vfio-fabric"),
+		{rule: "RT-027", about: "a socket of Fabric Manager at another path", board: board.Server, plant: func(t *board.Tree) {
+			t.Put("usr/share/nvidia/nvswitch/fabricmanager.cfg", "FM_CMD_UNIX_SOCKET_PATH=/srv/fabric/api.sock\n")
+			t.Run("t1", "/srv/fabric")
+		}},
+		{rule: "RT-027", about: "a plugin's registration with a kubelet that has another directory", board: board.Server, plant: func(t *board.Tree) {
+			t.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--root-dir=/data/kubelet"}})
+			t.Run("t1", "/data/kubelet/plugins_registry")
+		}},
+		{rule: "RT-027", about: "a volume of the pod's own", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Run("t1", "/var/lib/kubelet/pods/0000/volumes/kubernetes.io~empty-dir/plugins")
+		}},
 		{rule: "RT-027", about: "nothing to be seen", board: board.Server, state: finding.Unknown, plant: hideContainers},
 		{rule: "RT-027", about: "a bundle that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("run/containerd/io.containerd.runtime.v2.task/k8s.io/container-of-t1/config.json", "{")

@@ -1,21 +1,30 @@
 package runtimes
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"slices"
 
+	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 )
 
-// PodResourcesDir is the directory of the kubelet's pod-resources socket. KubeletPlugins is the directory in which the kubelet
-// looks for plugins.
-const (
-	PodResourcesDir = facts.KubeletDir + "/pod-resources"
-	KubeletPlugins  = facts.KubeletDir + "/plugins_registry"
-)
+// podResources is where the kubelet has its pod-resources socket, below its directory.
+const podResources = "pod-resources"
+
+// SocketDirs returns the directories below a kubelet's directory in which it, its plugins and kata-vfio have sockets: for
+// pod-resources, the registration of DRA drivers, device plugins, and the calls of kata-vfio's own driver.
+func SocketDirs(root string) []string {
+	return []string{
+		path.Join(root, podResources), path.Join(root, "plugins_registry"), path.Join(root, "device-plugins"), path.Join(root, "plugins", v1alpha1.DriverName),
+	}
+}
 
 // Kubelet says who can use the kubelet's API.
 type Kubelet struct {
+	// Root is the kubelet's directory; empty if it is unknown.
+	Root string
 	// ReadOnlyPort is the port that needs no authentication; 0 for none.
 	ReadOnlyPort int
 	// Anonymous is set if requests without credentials are not refused at once.
@@ -55,6 +64,11 @@ func FindKubelet(n *facts.Node) (Kubelet, bool) {
 	return k, true
 }
 
+// PodResourcesDir returns the directory of the kubelet's pod-resources socket.
+func (k *Kubelet) PodResourcesDir() string {
+	return path.Join(cmp.Or(k.Root, facts.KubeletDir), podResources)
+}
+
 // readRunning reads the files and flags of a kubelet that runs.
 func (k *Kubelet) readRunning(n *facts.Node, p process) {
 	loaded := facts.LoadKubelet(onNode{n}, p.args, "", noFile)
@@ -70,6 +84,7 @@ func noFile(string) string { return "" }
 
 // take adds the settings of the configuration. open is set for a kubelet without a file, whose defaults leave access open.
 func (k *Kubelet) take(loaded *facts.Kubelet, open bool) {
+	k.Root = loaded.Root
 	k.Seen = append(k.Seen, loaded.Files...)
 	k.Damaged = append(k.Damaged, loaded.Damaged...)
 	set := &loaded.Settings
