@@ -288,7 +288,7 @@ func lockedLimit(text string) string {
 }
 
 // Listening returns the addresses on which processes in the node's network namespace listen on a TCP port, except
-// loopback addresses, and the fact of that (proc_pid_net(5)).
+// loopback addresses, and the fact of that (proc_pid_net(5)). If the fact is not known, there may be more addresses.
 func (n *Node) Listening(port uint16) ([]string, Fact) {
 	open, seen := n.Listeners(port)
 	open = slices.DeleteFunc(open, func(a netip.Addr) bool { return a.Unmap().IsLoopback() })
@@ -306,6 +306,9 @@ func (n *Node) Listeners(port uint16) ([]netip.Addr, Fact) {
 	// The files of process 1: those in /proc/net are of the reader's own network namespace.
 	all := n.Read(sysfs.Process(1, "net/tcp"))
 	for _, file := range []Fact{all, n.Read(sysfs.Process(1, "net/tcp6"))} {
+		if !file.Known() && all.Known() { // without IPv6, there is no tcp6
+			all = file
+		}
 		for line := range strings.Lines(file.Value) {
 			fields := strings.Fields(line)
 			const listen = "0A" // TCP_LISTEN in include/net/tcp_states.h

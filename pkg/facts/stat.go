@@ -75,6 +75,20 @@ func (n *Node) Stat(name string) (Stat, Fact) {
 	return s, f
 }
 
+// IsSocket reports whether a file of the node is a unix socket. Unlike [Node.Stat], it needs no owner of a file that is a socket in
+// the copy, too, as those are that bootstrap's changes would make. If the fact is not OK, the answer is unknown.
+func (n *Node) IsSocket(name string) (bool, Fact) {
+	s, f := n.Stat(name)
+	if f.Status != Broken {
+		return s.IsSocket(), f
+	}
+	at := n.Real(name)
+	if info, err := n.fs.Stat(at); err == nil && info.Mode().Type() == fs.ModeSocket {
+		return true, fact(at, "socket", "stat", nil)
+	}
+	return false, f
+}
+
 // Stats returns all results of [Node.Stat] so far, by path. A copy of the node keeps them in [StatFile].
 func (n *Node) Stats() map[string]Stat {
 	all := map[string]Stat{}

@@ -25,7 +25,9 @@ func pathChecks() []Check {
 	return []Check{
 		{ID: "ACS-001", Judge: portsRedirect},
 		{ID: "ACS-002", Judge: func(n *facts.Node) Answer {
-			found := because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit == nil })
+			// A function is the device of its own finding. Ports, which are objects, are those of ACS-001.
+			own := slices.DeleteFunc(unreadableACS(n), func(f finding.Finding) bool { return f.Device == nil })
+			found := append(because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit == nil }), own...)
 			return ofAssignable(n, found, func(f *device.Function) []facts.Fact { return []facts.Fact{groupFact(f), acsRegisters(f)} })
 		}},
 		{ID: "ACS-008", Judge: shownInRegisters},
@@ -47,7 +49,7 @@ func shownInRegisters(n *facts.Node) Answer {
 	if len(n.RunningArguments("pcie_acs_override")) == 0 {
 		found.as(finding.Manual)
 	}
-	return ofAssignable(n, found, way(n))
+	return ofAssignable(n, append(found, unreadableACS(n)...), way(n))
 }
 
 // portsRedirect reports the verdict on each function, which compares the kernel's groups with the registers. If a port's
@@ -56,7 +58,7 @@ func portsRedirect(n *facts.Node) Answer {
 	said := ofAssignable(n, slices.Concat(
 		because(n, rule.PeerToPeerPossible, func(r *rule.Verdict) bool { return r.Culprit != nil }),
 		because(n, rule.ACSUnproven, func(r *rule.Verdict) bool { return isPort(n, r.Culprit) }).as(finding.Manual),
-		unreadablePorts(n, because(n, rule.ACSUnreadable, nil).as(finding.Unknown)),
+		unreadableACS(n),
 	), way(n))
 	if inside := portsInside(n); len(inside) > 0 && said[0].State == finding.Pass {
 		said[0].Text += fmt.Sprintf("; %s without redirection (%s), in one IOMMU group with all functions below",
@@ -90,10 +92,10 @@ func redirectsNothing(n *facts.Node, p *device.Function) bool {
 	return state == isolation.ACSAbsent || state == isolation.ACSOff
 }
 
-// unreadablePorts drops ports whose registers are readable, but not of the standard's form, as those of Intel's PCH. The
-// kernel's group is the answer for them.
-func unreadablePorts(n *facts.Node, found Answer) Answer {
-	return slices.DeleteFunc(found, func(f finding.Finding) bool {
+// unreadableACS is unknown for functions and ports whose registers can't be read. It leaves out ports whose registers are readable,
+// but not of the standard's form, as those of Intel's PCH. The kernel's group is the answer for them.
+func unreadableACS(n *facts.Node) Answer {
+	return slices.DeleteFunc(because(n, rule.ACSUnreadable, nil).as(finding.Unknown), func(f finding.Finding) bool {
 		return f.Device == nil && !slices.ContainsFunc(n.Snapshot.Functions, func(p device.Function) bool {
 			return p.Capabilities.Truncated && f.Object == "port "+p.Address.String()
 		})

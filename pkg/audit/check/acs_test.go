@@ -36,6 +36,12 @@ func acsFaults() []fault {
 			t.Put("proc/cmdline", "ro pcie_acs_override=downstream,multifunction\n")
 		}},
 		{rule: "ACS-002", about: "a device whose functions reach each other", board: dualPort, device: "nic1", plant: func(*board.Tree) {}},
+		{rule: "ACS-002", about: "not readable", board: dualPort, device: "nic1", state: finding.Unknown, plant: func(t *board.Tree) {
+			t.CutConfig(t.Devices["nic1"])
+		}},
+		{rule: "ACS-008", about: "not readable", board: dualPort, device: "nic1", state: finding.Unknown, plant: func(t *board.Tree) {
+			t.CutConfig(t.Devices["nic1"])
+		}},
 		{rule: "ACS-003", about: "ATS and DirectTrans", board: board.Switch, device: "left", plant: func(t *board.Tree) {
 			t.EnableATS(t.Devices["left"])
 			t.SetACS(t.Devices["left/port"], acsDirect)

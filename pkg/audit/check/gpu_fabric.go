@@ -135,6 +135,8 @@ func fabricAPIIsLocal(n *facts.Node) Answer {
 	switch {
 	case len(open) > 0:
 		return fail(fmt.Sprintf("Fabric Manager's port %d is open on %s", number, strings.Join(open, ", ")), sockets, bindLine)
+	case !sockets.Known():
+		return unknown("where Fabric Manager listens", sockets)
 	case !config.OK():
 		return unknown("where Fabric Manager listens", config)
 	case socket == "" && bind != "" && bind != "localhost" && !strings.HasPrefix(bind, "127."):

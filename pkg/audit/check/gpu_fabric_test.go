@@ -29,6 +29,13 @@ func fabricManagerFaults() []fault {
 			owned(apiSocket, "run/kata-vfio-fabric", "40700", 0)(t)
 			t.Put("proc/1/net/tcp", "  sl  local_address rem_address   st\n   0: 0100007F:1A0A 00000000:0000 0A 00000000:00000000\n")
 		}},
+		{rule: "GPU-016", about: "ports that can't be read", board: board.Fabric, state: finding.Unknown, plant: func(t *board.Tree) {
+			owned(apiSocket, "run/kata-vfio-fabric", "40700", 0)(t)
+			hide(t, "proc/1/net/tcp")
+		}},
+		{rule: "GPU-003", about: "ports of IPv6 that can't be read", board: board.Fabric, state: finding.Unknown, plant: func(t *board.Tree) {
+			hide(t, "proc/1/net/tcp6")
+		}},
 		{rule: "GPU-016", about: "everybody reaches the socket", board: board.Fabric, plant: func(t *board.Tree) {
 			owned(apiSocket, "run/kata-vfio-fabric", "40755", 0)(t)
 			t.Own("run", "40755", 0, 0)
@@ -68,6 +75,12 @@ func fabricManagerFaults() []fault {
 		{rule: "GPU-020", about: "no driver", board: board.Fabric, state: finding.NotApplicable, plant: config("")},
 		{rule: "GPU-020", about: "no start in the log", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) { versions(t, "580.65.06") }},
 	}
+}
+
+// hide makes a file unreadable.
+func hide(t *board.Tree, name string) {
+	t.Delete(name)
+	t.Put(name+"/x", "") // a directory
 }
 
 // versions has a driver, and a log of Fabric Managers that started.

@@ -66,6 +66,8 @@ func fabricAPIIsRoots(n *facts.Node) Answer {
 	// Fabric Manager may have been started with another configuration.
 	case len(open) > 0:
 		return fail(fmt.Sprintf("the configuration has the API at %s, but TCP port %d is open on %s: every pod with hostNetwork reaches it", socket, port, open[0]), line, sockets)
+	case !sockets.Known():
+		return unknown("whether Fabric Manager listens on a TCP port, too", sockets, line)
 	}
 	return rootReaches(n, socket, line)
 }

@@ -160,14 +160,12 @@ func bmcUnreachable(n *facts.Node) Answer {
 
 // openInterfaces fails for each device node that other users than root may open.
 func openInterfaces(n *facts.Node, names []string) Answer {
-	return over(names, func(name string) Answer {
-		stat, fact := n.Stat("dev/" + name)
-		who := stat.Openers()
-		if !fact.OK() || who == "" {
-			return nil
-		}
-		return fail(fmt.Sprintf("users other than root can open /dev/%s: %s", name, who), fact).object("/dev/" + name)
-	})
+	var nodes []string
+	for _, name := range names {
+		nodes = append(nodes, path.Join("dev", name))
+	}
+	found, _ := accessible(n, toOpen(), nodes)
+	return found
 }
 
 // reachesBMC returns the mount or device of a container that reaches the interface.

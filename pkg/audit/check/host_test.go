@@ -195,6 +195,10 @@ func bmcFaults() []fault {
 		with("a tenant's container has all of /dev", "", func(t *board.Tree) { t.Run("t1", "/dev") }),
 		with("everybody may open it", "", func(t *board.Tree) { t.Own("dev/ipmi0", "20666", 0, 0) }),
 		with("a group may read it", "", func(t *board.Tree) { t.Own("dev/ipmi0", "20640", 0, 108) }),
+		with("a copy that does not say who may open it", finding.Unknown, func(t *board.Tree) {
+			t.Put("sys/class/ipmi/ipmi1/dev", "240:1\n")
+			t.Put("dev/ipmi1", "")
+		}),
 		with("root alone has it", finding.Pass, func(t *board.Tree) { runWith(t, "t1", "/dev/null") }),
 		with("a pod of the node's has it", finding.Pass, func(t *board.Tree) { runWith(t, "monitoring", "/dev/ipmi0") }),
 		with("no containers to be seen", finding.Unknown, hideContainers),

@@ -264,6 +264,8 @@ func quiet(n *facts.Node) Answer {
 	return eachVF(n, anyVF, func(v *givenVF) vfVerdict {
 		s := v.settings
 		switch {
+		// A driver without the switch reports none. Of the kernel's drivers only ixgbe has it, because VFs of its cards share the PF's key
+		// (ndo_set_vf_rss_query_en in include/linux/netdevice.h).
 		case s.RSSQuery != nil && *s.RSSQuery:
 			return v.failed("can read the PF's RSS key", "query_rss off")
 		// With "enable", VFs of the node reach each other even while the PF's link is down (ip-link(8)).

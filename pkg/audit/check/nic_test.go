@@ -62,6 +62,11 @@ func nicFaults() []fault {
 			t.ChangeVF(t.Devices["nic0"], 0, func(s *device.VFSettings) { s.Rate = &device.TxRate{} })
 		}},
 		imposed("NIC-012", "reads the hash key", func(s *device.VFSettings) { s.RSSQuery = new(true) }),
+		{rule: "NIC-012", about: "a driver without shared keys", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			for i := range t.VFs(t.Devices["nic0"]) {
+				t.ChangeVF(t.Devices["nic0"], i, func(s *device.VFSettings) { s.RSSQuery = nil })
+			}
+		}},
 		imposed("NIC-012", "a link of its own", func(s *device.VFSettings) { s.LinkState = "enable" }),
 		{rule: "NIC-013", about: "no GUID", board: board.Fabric, device: "hca0/vf0", plant: func(t *board.Tree) {
 			t.ChangeVF(t.Devices["hca0"], 0, func(s *device.VFSettings) { s.NodeGUID = "00:00:00:00:00:00:00:00" })

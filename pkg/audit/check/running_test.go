@@ -61,6 +61,9 @@ func runningFaults() []fault {
 		nodeFault("a container of no pod", "gpu0", facts.Container{ID: "a", Space: "moby"}, ""),
 		nodeFault("a pod of another tenant", "gpu0", facts.Container{ID: "a", Space: "k8s.io", Namespace: "t2", Pod: "p"}, ""),
 		nodeFault("a pod of the tenant", "gpu0", facts.Container{ID: "a", Space: "k8s.io", Namespace: "t1", Pod: "p"}, finding.Pass),
+		{rule: "VFIO-021", about: "an answer that can't be read", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Put(runtimes.RunningFile, "{")
+		}},
 		renamedFault("another name for the node, in a container of no pod", facts.Container{ID: "a", Space: "moby"}, ""),
 		renamedFault("another name for the node, in a pod of the tenant", facts.Container{ID: "a", Space: "k8s.io", Namespace: "t1", Pod: "p"}, finding.Pass),
 		nodeFault("the infrastructure", "gpu0", facts.Container{ID: "a", Space: "k8s.io", Namespace: "kube-system", Pod: "cni", Privileged: true}, finding.Pass),

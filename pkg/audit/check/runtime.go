@@ -228,7 +228,7 @@ const ourSocket = "/run/kata-vfio/pod-resources.sock"
 // socket will exist after the next boot, when /run is empty.
 func podResources(n *facts.Node) Answer {
 	coldPlugs := func(_ *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) bool { return !k.OK() || k.ColdPlugs() }
-	found := ofChosen(coldPlugs, socketIsThere)(n)
+	found := eachConfigured(n, coldPlugs, func(_ *runtimes.Handler, k *runtimes.Kata) Answer { return socketIsThere(n, k) })
 	ours := slices.ContainsFunc(runtimes.Of(n).Kata(), func(h runtimes.Handler) bool {
 		k := runtimes.LoadKata(n, &h)
 		return k.ColdPlugs() && k.Runtime("pod_resource_api_sock").Text() == ourSocket
@@ -244,20 +244,23 @@ func podResources(n *facts.Node) Answer {
 	return fail(fmt.Sprintf("the socket exists now, but %s is not enabled: after a boot it is missing until the plugin runs", facts.PodResourcesSocket), wants).pending("comes with the next boot")
 }
 
-func socketIsThere(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
+func socketIsThere(n *facts.Node, k *runtimes.Kata) Answer {
 	s := k.Runtime("pod_resource_api_sock")
 	if s.Text() == "" {
-		return "pod_resource_api_sock is not set: Kata trusts annotations or attaches no devices", says(s)
+		return fail("pod_resource_api_sock is not set: Kata trusts annotations or attaches no devices", says(s)...)
 	}
-	stat, file := n.Stat(s.Text())
+	isSocket, file := n.IsSocket(s.Text())
 	seen := append(says(s), file)
 	switch {
 	case file.Status == facts.Absent:
-		return fmt.Sprintf("the socket %q does not exist", s.Text()), seen
-	case file.OK() && !stat.IsSocket():
-		return fmt.Sprintf("%q is not a socket", s.Text()), seen
+		return fail(fmt.Sprintf("the socket %q does not exist", s.Text()), seen...)
+	// The directory of the plugin's socket is closed to all but root.
+	case !file.OK():
+		return unknown(fmt.Sprintf("whether the socket %q exists", s.Text()), seen...)
+	case !isSocket:
+		return fail(fmt.Sprintf("%q is not a socket", s.Text()), seen...)
 	}
-	return "", seen
+	return pass("", seen...)
 }
 
 func noHotPlug(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {

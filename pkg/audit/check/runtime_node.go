@@ -142,7 +142,10 @@ func kubelet(n *facts.Node) Answer {
 		found = fail("the kubelet allows everything with any credentials", k.Seen...)
 	}
 	stat, dir := n.Stat(k.PodResourcesDir())
-	if dir.OK() && stat.Writers() != "" {
+	switch {
+	case !dir.Known():
+		found = append(found, unknown("who can reach the directory of the pod-resources socket", dir)...)
+	case dir.OK() && stat.Writers() != "":
 		found = append(found, fail("users other than root can reach the directory of the pod-resources socket: "+stat.Writers(), dir)...)
 	}
 	return found.or(pass("no open port, no anonymous requests", k.Seen...))

@@ -39,6 +39,10 @@ func runtimeFaults() []fault {
 		{rule: "RT-004", about: "a file in its place", board: board.New, plant: func(t *board.Tree) {
 			t.Own("run/kata-vfio/pod-resources.sock", "100600", 0, 0)
 		}},
+		{rule: "RT-004", about: "a copy that does not say", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.AddToKata("[runtime]\npod_resource_api_sock = '/run/elsewhere.sock'\n")
+			t.Put("run/elsewhere.sock", "")
+		}},
 		{rule: "RT-004", about: "none after a boot", board: board.New, plant: func(t *board.Tree) {
 			t.Delete("etc/systemd/system/sockets.target.wants")
 		}},
@@ -57,6 +61,10 @@ func runtimeFaults() []fault {
 		}},
 		{rule: "RT-028", about: "everybody reaches the socket", board: board.New, plant: func(t *board.Tree) {
 			t.Own("var/lib/kubelet/pod-resources", "40777", 0, 0)
+		}},
+		{rule: "RT-028", about: "a copy that does not say who reaches the socket", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Start(board.Process{Comm: "kubelet", Arguments: []string{"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--root-dir=/data"}})
+			t.Put("data/pod-resources/kubelet.sock", "")
 		}},
 		{rule: "RT-028", about: "no file that can be read", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("var/lib/kubelet/config.yaml", "{")

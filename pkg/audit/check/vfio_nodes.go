@@ -27,14 +27,20 @@ func vfioNodeChecks() []Check {
 }
 
 func groupNodesAreRoots(n *facts.Node) Answer {
-	nodes := pathsIn(n, "dev/vfio")
+	nodes, list := pathsIn(n, "dev/vfio")
+	if !list.Known() {
+		return unknown("which group nodes there are", list)
+	}
 	// The container node is open to all users by design (Documentation/driver-api/vfio.rst), and devices is the directory
 	// of the function nodes.
 	return rootsAlone(n, "group node", toOpen(), slices.DeleteFunc(nodes, func(node string) bool { return node == "dev/vfio/vfio" || node == "dev/vfio/devices" }))
 }
 
 func functionNodesAreRoots(n *facts.Node) Answer {
-	nodes := pathsIn(n, "dev/vfio/devices")
+	nodes, list := pathsIn(n, "dev/vfio/devices")
+	if !list.Known() {
+		return unknown("which function nodes there are", list)
+	}
 	if n.Exists("dev/iommu").OK() {
 		// A process maps memory for a function node by /dev/iommu, so both need the same owner.
 		nodes = append(nodes, "dev/iommu")
@@ -42,14 +48,14 @@ func functionNodesAreRoots(n *facts.Node) Answer {
 	return rootsAlone(n, "function node", toOpen(), nodes)
 }
 
-// pathsIn returns the paths of the files in a directory.
-func pathsIn(n *facts.Node, dir string) []string {
-	names, _ := n.List(dir)
+// pathsIn returns the paths of the files in a directory, and its list.
+func pathsIn(n *facts.Node, dir string) ([]string, facts.Fact) {
+	names, list := n.List(dir)
 	var paths []string
 	for _, name := range names {
 		paths = append(paths, path.Join(dir, name))
 	}
-	return paths
+	return paths, list
 }
 
 // access is something that only root should be able to do to a file.
@@ -221,11 +227,15 @@ func ownNodes(n *facts.Node) Answer {
 		or(hiddenBundles(listed, "which containers have VFIO nodes")).or(pass(count(len(containers), "container"), listed...))
 }
 
-// allContainers returns the containers of pods and those without a pod, which only a running containerd reports.
+// allContainers returns the containers of pods and those without a pod, which only a running containerd reports. An answer of
+// containerd that can't be read is among the facts.
 func allContainers(n *facts.Node) ([]runtimes.Container, []facts.Fact) {
 	containers, listed := runtimes.Containers(n)
-	running, _ := runtimes.Running(n)
-	if running == nil {
+	running, asked := runtimes.Running(n)
+	switch {
+	case running == nil && !asked.Known():
+		return containers, append(listed, asked)
+	case running == nil:
 		return containers, listed
 	}
 	for i := range running.Containers {

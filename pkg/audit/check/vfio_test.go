@@ -128,6 +128,10 @@ func nodeOwnerFaults() []fault {
 		groupNode("a node that all may open", "20666", 0),
 		groupNode("a node that all may read", "20644", 0),
 		groupNode("a node that a group may read", "20640", 36),
+		{rule: "VFIO-007", about: "nodes that can't be listed", board: board.New, state: finding.Unknown, plant: func(t *board.Tree) {
+			t.Delete("dev/vfio")
+			t.Symlink("dev/vfio", "vfio") // a loop
+		}},
 		{rule: "VFIO-008", about: "iommufd that all may read", board: withIOMMUFD, plant: func(t *board.Tree) { t.Own("dev/iommu", "20664", 0, 0) }},
 		{rule: "VFIO-008", about: "iommufd of a user's", board: withIOMMUFD, plant: func(t *board.Tree) { t.Own("dev/iommu", "20660", 1000, 0) }},
 		{rule: "VFIO-008", about: "root's alone", board: withIOMMUFD, state: finding.Pass, plant: func(*board.Tree) {}},
