@@ -73,9 +73,10 @@ const confidentialVM = "confidential-guest-support="
 // agentPolicies checks the confidential VMs that run. No file of the node shows the policy within their
 // image.
 func agentPolicies(n *facts.Node) Answer {
-	vms := slices.DeleteFunc(runtimes.VMMs(n), func(v runtimes.VMM) bool { return !v.Has(confidentialVM) })
+	vmms := runtimes.VMMs(n)
+	vms := slices.DeleteFunc(slices.Clone(vmms), func(v runtimes.VMM) bool { return !v.Has(confidentialVM) })
 	if len(vms) == 0 {
-		return notApplicable("no confidential VM runs")
+		return unseen(n, len(vmms), "which confidential VMs run").or(notApplicable("no confidential VM runs"))
 	}
 	var seen []facts.Fact
 	return over(vms, func(v runtimes.VMM) Answer {

@@ -257,7 +257,8 @@ func noGPUDaemons(n *facts.Node) Answer {
 	case len(daemons) > 0:
 		return pass("the daemons serve the node's own GPUs", append(daemons, drivers)...)
 	}
-	return pass("no such daemon runs", facts.Fact{Path: "/" + sysfs.Proc, Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}, drivers)
+	none := facts.Fact{Path: "/" + sysfs.Proc, Value: "neither nvidia-persistenced nor nv-hostengine", How: "process"}
+	return unseen(n, len(daemons), "whether NVIDIA's daemons run").or(pass("no such daemon runs", none, drivers))
 }
 
 func gpuNodesInContainers(n *facts.Node) Answer {

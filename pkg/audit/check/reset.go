@@ -218,8 +218,11 @@ func byHand(kind device.Type, what string) func(*facts.Node) Answer {
 // noOptionROM checks the functions on the command lines of the running VMs.
 func noOptionROM(n *facts.Node) Answer {
 	var seen []facts.Fact
-	looked := 0
-	found := over(runtimes.VMMs(n), func(v runtimes.VMM) Answer {
+	vmms, looked := runtimes.VMMs(n), 0
+	if hidden := unseen(n, len(vmms), "which functions VMs have"); len(hidden) > 0 && anyOnVFIO(n) {
+		return hidden
+	}
+	found := over(vmms, func(v runtimes.VMM) Answer {
 		return over(v.Passed(), func(p runtimes.Passed) Answer {
 			looked++
 			a, err := p.Function()

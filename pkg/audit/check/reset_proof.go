@@ -169,7 +169,7 @@ func quarantineHolds(n *facts.Node) Answer {
 		return over(rec.Plan.Reachable(), func(a pci.Address) Answer {
 			why, seen := inUse(n, rec, a)
 			if why == "" {
-				return nil
+				return unseenHolders(n, "whether a process holds "+a.String()+", whose reset failed").at(a)
 			}
 			return fail(fmt.Sprintf("the reset of %s failed (%s), but %s", a, cmp.Or(rec.Reason, "no reason recorded"), why), seen, stateFact(rec)).at(a)
 		})

@@ -126,20 +126,12 @@ func nriSocket(n *facts.Node, nri *runtimes.NRI) Answer {
 func kubelet(n *facts.Node) Answer {
 	k, ok := runtimes.FindKubelet(n)
 	if !ok {
-		return notApplicable("the node runs no kubelet")
+		return unseen(n, 0, "whether the node runs a kubelet").or(notApplicable("the node runs no kubelet"))
 	}
-	var found Answer
-	switch {
-	case len(k.Damaged) > 0:
-		found = unknown("the kubelet's configuration", k.Damaged...)
-	case k.ReadOnlyPort != 0:
-		found = fail(fmt.Sprintf("read-only port %d shows all pods to everyone", k.ReadOnlyPort), k.Seen...)
-	case k.Anonymous && k.AlwaysAllow:
-		found = fail("the kubelet allows everything without credentials", k.Seen...)
-	case k.Anonymous:
-		found = fail("the kubelet accepts requests without credentials", k.Seen...)
-	case k.AlwaysAllow:
-		found = fail("the kubelet allows everything with any credentials", k.Seen...)
+	found := opens(&k)
+	// Flags override the files.
+	if !k.Runs && len(found) == 0 {
+		found = unseen(n, 0, "with which flags the kubelet runs")
 	}
 	stat, dir := n.Stat(k.PodResourcesDir())
 	switch {
@@ -149,6 +141,23 @@ func kubelet(n *facts.Node) Answer {
 		found = append(found, fail("users other than root can reach the directory of the pod-resources socket: "+stat.Writers(), dir)...)
 	}
 	return found.or(pass("no open port, no anonymous requests", k.Seen...))
+}
+
+// opens returns the fault of the kubelet's settings.
+func opens(k *runtimes.Kubelet) Answer {
+	switch {
+	case len(k.Damaged) > 0:
+		return unknown("the kubelet's configuration", k.Damaged...)
+	case k.ReadOnlyPort != 0:
+		return fail(fmt.Sprintf("read-only port %d shows all pods to everyone", k.ReadOnlyPort), k.Seen...)
+	case k.Anonymous && k.AlwaysAllow:
+		return fail("the kubelet allows everything without credentials", k.Seen...)
+	case k.Anonymous:
+		return fail("the kubelet accepts requests without credentials", k.Seen...)
+	case k.AlwaysAllow:
+		return fail("the kubelet allows everything with any credentials", k.Seen...)
+	}
+	return nil
 }
 
 // tenantContainers returns the containers in namespaces that have devices, and the facts about all containers.

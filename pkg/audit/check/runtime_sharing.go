@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 )
@@ -14,7 +13,7 @@ import (
 // runtimeSharingChecks are about the directories that VMs share with the node, and the daemons behind them.
 func runtimeSharingChecks() []Check {
 	return []Check{
-		{ID: "RT-019", Judge: ofKata(sharedFiles)},
+		{ID: "RT-019", Judge: daemonsConfined},
 		{ID: "RT-034", Judge: mknod},
 		{ID: "RT-035", Judge: ofKata(blockDevices)},
 		{ID: "RT-036", Judge: knownBlockDevices},
@@ -23,6 +22,11 @@ func runtimeSharingChecks() []Check {
 
 // unconfined matches arguments that switch virtiofsd's own confinement off, as one word or two.
 var unconfined = regexp.MustCompile(`\b(sandbox|seccomp)[= ]none\b`)
+
+// daemonsConfined judges the configuration and the running daemons.
+func daemonsConfined(n *facts.Node) Answer {
+	return withRunning(ofKata(sharedFiles)(n), unseen(n, len(runtimes.FileDaemons(n)), "how running virtiofsds are confined"))
+}
 
 func sharedFiles(n *facts.Node, _ *runtimes.Handler, k *runtimes.Kata) (string, []facts.Fact) {
 	args, mounts := k.Hypervisor("virtio_fs_extra_args"), k.Runtime("sandbox_bind_mounts")
@@ -67,7 +71,8 @@ func mknod(n *facts.Node) Answer {
 		}
 		return "", says(args)
 	})(n)
-	running := over(runtimes.FileDaemons(n), func(d runtimes.FileDaemon) Answer {
+	daemons := runtimes.FileDaemons(n)
+	running := over(daemons, func(d runtimes.FileDaemon) Answer {
 		object := fmt.Sprintf("pid %d", d.PID)
 		switch has, known := d.HasMknod(); {
 		case !known:
@@ -77,19 +82,15 @@ func mknod(n *facts.Node) Answer {
 		}
 		return nil
 	})
-	// The files are correct, but a daemon keeps its capabilities until its pod ends.
-	if len(running) > 0 && (found[0].State == finding.Pass || found[0].State == finding.NotApplicable) {
-		return running
-	}
-	return append(found, running...)
+	return withRunning(found, append(running, unseen(n, len(daemons), "whether running virtiofsds have CAP_MKNOD")...))
 }
 
 // knownBlockDevices compares the block devices that each VMM has open with those of its pod's containers.
 func knownBlockDevices(n *facts.Node) Answer {
 	containers, listed := runtimes.Containers(n)
 	volumes, unreadVolumes := runtimes.DirectVolumes(n)
-	judged := 0
-	found := over(runtimes.VMMs(n), func(v runtimes.VMM) Answer {
+	vmms, judged := runtimes.VMMs(n), 0
+	found := over(vmms, func(v runtimes.VMM) Answer {
 		if v.Sandbox == "" || !v.Has("vhost-user-fs") {
 			return nil
 		}
@@ -108,7 +109,7 @@ func knownBlockDevices(n *facts.Node) Answer {
 		return answer.object(fmt.Sprintf("pid %d", v.PID))
 	})
 	if judged == 0 {
-		return notApplicable("no VM with shared directories runs")
+		return unseen(n, len(vmms), "which VMs with shared directories run").or(notApplicable("no VM with shared directories runs"))
 	}
 	return found.or(hiddenBundles(listed, "which block devices pods have")).or(pass(count(judged, "VM"), listed...))
 }

@@ -68,6 +68,9 @@ func reachPeers(n *facts.Node) Answer {
 		vms++
 		return byIOMMUFDOnly(n, open, devices, release)
 	})
+	if hidden := unseenHolders(n, "which devices VMs have"); len(hidden) > 0 {
+		return append(found, hidden...)
+	}
 	return orPassWith(found, vms, "VM", "no VM has a GPU and another GPU or a NIC", []facts.Fact{release})
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
@@ -78,9 +77,9 @@ func debugging(_ *facts.Node, h *runtimes.Handler, k *runtimes.Kata) (string, []
 func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Node) Answer {
 	return func(n *facts.Node) Answer {
 		found := judge(n)
-		clean := slices.ContainsFunc(found, func(f finding.Finding) bool { return f.State == finding.Pass || f.State == finding.NotApplicable })
-		var running Answer
-		for _, v := range runtimes.VMMs(n) {
+		vmms := runtimes.VMMs(n)
+		running := unseen(n, len(vmms), "whether a running VMM "+what)
+		for _, v := range vmms {
 			if !v.Has(word) {
 				continue
 			}
@@ -88,15 +87,12 @@ func withVMMs(judge func(*facts.Node) Answer, what, word string) func(*facts.Nod
 			if len(f[0].Devices) == 1 {
 				f[0].Device = new(f[0].Devices[0])
 			}
-			if clean {
+			if isClean(found) {
 				f[0].Pending = "the configuration is correct: it ends with the pod"
 			}
 			running = append(running, f...)
 		}
-		if clean && len(running) > 0 {
-			return running
-		}
-		return append(found, running...)
+		return withRunning(found, running)
 	}
 }
 

@@ -23,6 +23,8 @@ func SocketDirs(root string) []string {
 
 // Kubelet says who can use the kubelet's API.
 type Kubelet struct {
+	// Runs is set if the kubelet's process was found. Otherwise, its flags are unknown, and files at the usual paths count.
+	Runs bool
 	// Root is the kubelet's directory; empty if it is unknown.
 	Root string
 	// ReadOnlyPort is the port that needs no authentication; 0 for none.
@@ -72,6 +74,7 @@ func (k *Kubelet) PodResourcesDir() string {
 // readRunning reads the files and flags of a kubelet that runs.
 func (k *Kubelet) readRunning(n *facts.Node, p process) {
 	loaded := facts.LoadKubelet(onNode{n}, p.args, "", noFile)
+	k.Runs = true
 	named, _ := p.option("--config")
 	// If the file exists now, it is assumed that it existed when the kubelet started. Its content at that time is unknown.
 	hasFile := named != "" && loaded.Files[0].Status != facts.Absent
