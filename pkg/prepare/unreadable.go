@@ -66,10 +66,10 @@ func (p *Preparer) givenTo(ctx context.Context, snap *device.Snapshot, id string
 		if !ok || f.Vendor != d.Vendor || f.Device != d.Device {
 			return nil, false
 		}
-		addrs, models[modelOf(f)] = append(addrs, d.Address), true
+		addrs, models[functionModel(f)] = append(addrs, d.Address), true
 	}
 	if events[0].BootID != snap.Host.BootID {
-		addrs = append(addrs, p.selectedOf(snap, models)...)
+		addrs = append(addrs, p.selectedModels(snap, models)...)
 	}
 	return sortedOnce(addrs), len(addrs) > 0
 }
@@ -77,13 +77,13 @@ func (p *Preparer) givenTo(ctx context.Context, snap *device.Snapshot, id string
 // model is what the ledger says about the model of a function.
 type model struct{ vendor, device pci.ID }
 
-func modelOf(f *device.Function) model { return model{f.Vendor, f.Device} }
+func functionModel(f *device.Function) model { return model{f.Vendor, f.Device} }
 
-// selectedOf returns those of the selected functions that are of the models.
-func (p *Preparer) selectedOf(snap *device.Snapshot, models map[model]bool) []pci.Address {
+// selectedModels returns those of the selected functions that are of the models.
+func (p *Preparer) selectedModels(snap *device.Snapshot, models map[model]bool) []pci.Address {
 	return slices.DeleteFunc(p.selected(snap), func(a pci.Address) bool {
 		f, ok := snap.Function(a)
-		return !ok || !models[modelOf(f)]
+		return !ok || !models[functionModel(f)]
 	})
 }
 

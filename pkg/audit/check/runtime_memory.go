@@ -23,11 +23,11 @@ func mapsGuestMemory(n *facts.Node) Answer {
 		if k.VMM() != "qemu" {
 			return pass("", k.Hypervisor("path").Fact())
 		}
-		return mapsMemoryOf(n, h, k)
+		return mapsMemory(n, h, k)
 	})
 }
 
-func mapsMemoryOf(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) Answer {
+func mapsMemory(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) Answer {
 	shared, huge := k.Hypervisor("shared_fs"), k.Hypervisor("enable_hugepages")
 	image, imageFacts := imageIsMemory(h, k)
 	// Kata's daemons share the memory with the VM: it is a file in /dev/shm, or of huge pages. Other memory has no file.

@@ -122,18 +122,12 @@ func (s *State) rulesOn(d *cluster.Device) []*resourceapi.DeviceTaintRule {
 	var rules []*resourceapi.DeviceTaintRule
 	for i := range s.TaintRules {
 		r := &s.TaintRules[i]
-		// A rule without a selector selects no device, one with an empty selector selects all (resource.k8s.io, DeviceTaintRuleSpec).
-		of := r.Spec.DeviceSelector
-		selected := of != nil && matches(of.Driver, d.ID.Driver) && matches(of.Pool, d.ID.Pool) && matches(of.Device, d.ID.Name)
-		if selected && keepsAway(&r.Spec.Taint) {
+		if cluster.KeepsAway(&r.Spec.Taint) && cluster.Selects(r, d.ID) {
 			rules = append(rules, r)
 		}
 	}
 	return rules
 }
-
-// matches reports whether a field of a rule's selector selects a name. A field that is not set selects all names.
-func matches(field *string, name string) bool { return field == nil || *field == name }
 
 // row returns the device's row; nil if no current slice has it.
 func (s *State) row(id cluster.ID) *Device {
@@ -200,7 +194,7 @@ func (d *Device) resolve(holder *cluster.Claim, unseen bool) {
 // addTaints adds the taints that keep claims away, and reports whether one is a quarantine.
 func (d *Device) addTaints() (quarantined bool) {
 	for _, t := range d.published.Taints {
-		if !keepsAway(&t) {
+		if !cluster.KeepsAway(&t) {
 			continue
 		}
 		quarantined = quarantined || t.Key == publish.TaintQuarantined
@@ -221,12 +215,6 @@ func (d *Device) addTaints() (quarantined bool) {
 		}
 	}
 	return quarantined
-}
-
-// keepsAway reports whether a taint keeps claims away. A taint with another effect only informs, or shows what it would do
-// (DeviceTaintEffect in resource/v1).
-func keepsAway(t *resourceapi.DeviceTaint) bool {
-	return t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute
 }
 
 // isFaulty reports whether a taint keeps claims away that does not belong to the normal use of the device.

@@ -109,7 +109,7 @@ func (s *State) drained() []string {
 	var targets []string
 	for i := range s.TaintRules {
 		r := &s.TaintRules[i]
-		if target := r.Annotations[AnnotationDrainOf]; target != "" && keepsAway(&r.Spec.Taint) && !slices.Contains(targets, target) {
+		if target := r.Annotations[AnnotationDrainOf]; target != "" && cluster.KeepsAway(&r.Spec.Taint) && !slices.Contains(targets, target) {
 			targets = append(targets, target)
 		}
 	}
@@ -202,7 +202,7 @@ func EventTime(ev *corev1.Event) time.Time {
 func (e *explaining) device(d *Device) {
 	of := "device " + d.Node + "/" + d.Name
 	for _, t := range d.published.Taints {
-		if !keepsAway(&t) {
+		if !cluster.KeepsAway(&t) {
 			continue
 		}
 		m := Moment{Of: of, What: "taint " + taintWord(t), Who: []rule.Role{rule.Platform}, Trouble: t.Key != v1alpha1.TaintSanitizing && t.Key != v1alpha1.TaintTenant}

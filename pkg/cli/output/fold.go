@@ -18,7 +18,7 @@ func Fold(texts []string) []string {
 	alike := map[string][]*merged{}
 	for _, text := range texts {
 		names := device.FindAllString(text, -1)
-		form := formOf(text, names)
+		form := textForm(text, names)
 		if slices.ContainsFunc(alike[form], func(m *merged) bool { return m.take(text, names) }) {
 			continue
 		}
@@ -36,9 +36,9 @@ func Fold(texts []string) []string {
 // device is a device's address or name. A pair of devices has two.
 var device = regexp.MustCompile(`(?:[a-z]+-)?\b[0-9a-f]{4,8}(?::[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|-[0-9a-f]{2}-[0-9a-f]{2}-[0-7])\b`)
 
-// formOf returns a text with a number instead of each device in it: the same one wherever the text has the same device. So
+// textForm returns a text with a number instead of each device in it: the same one wherever the text has the same device. So
 // the texts about the first and the second device of a pair differ.
-func formOf(text string, names []string) string {
+func textForm(text string, names []string) string {
 	numbers := map[string]int{}
 	for _, name := range names {
 		if _, ok := numbers[bare(name)]; !ok {
