@@ -176,9 +176,11 @@ func (s ruleState) after(p *plan.Provision) ruleState {
 func (w *ProvisionWatch) report(ctx context.Context, p *plan.Provision, before string) {
 	log := w.Log.With(slog.String("rule", p.Rule), slog.Int("had", p.Have), slog.Int("wanted", p.Want))
 	switch {
-	case p.Refused != "" && before != p.Refused:
-		log.WarnContext(ctx, "VF count unchanged", slog.String("problem", p.Refused), slog.String("fix", p.Fix), slog.Bool("triedAgain", !p.TakesAway()))
+	case p.Refused == before && p.Refused != "":
+	case p.Failed: // the former VFs may be gone
+		log.WarnContext(ctx, "change of the VF count failed", slog.String("problem", p.Refused), slog.String("fix", p.Fix), slog.Bool("triedAgain", !p.TakesAway()))
 	case p.Refused != "":
+		log.WarnContext(ctx, "VF count unchanged", slog.String("problem", p.Refused), slog.String("fix", p.Fix), slog.Bool("triedAgain", !p.TakesAway()))
 	case p.Remakes():
 		log.InfoContext(ctx, "VFs provisioned", slog.String("pf", p.PF.String()))
 	case len(p.OnHostDrivers) > 0 && !w.rules[p.Rule].met:

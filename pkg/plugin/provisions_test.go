@@ -216,7 +216,10 @@ func TestChangeThatFailsIsTriedAgain(t *testing.T) {
 		if tries < 5 || tries > 12 {
 			t.Errorf("tried %d times within an hour", tries)
 		}
-		p.said("VF count unchanged", 1)
+		p.said("change of the VF count failed", 1)
+		if lacking := gaugesByRule(t, p.Metrics)[pf.String()]; lacking != 4 {
+			t.Errorf("lacking: %v; want all 4, because the former VFs may be gone", lacking)
+		}
 		answer = nil
 		for range 9 {
 			time.Sleep(time.Minute)

@@ -146,11 +146,15 @@ func (m *Metrics) ObserveRepair(kind string, err error) {
 	m.node.repairs.WithLabelValues(kind, resultLabel(err)).Inc()
 }
 
-// ObserveProvisions sets, for each rule of the node config, how many VFs are missing because the rule was refused.
+// ObserveProvisions sets, for each rule of the node config, how many VFs are missing because the rule was refused, or
+// may be missing because the change failed.
 func (m *Metrics) ObserveProvisions(all []plan.Provision) {
 	for i := range all {
 		p, lacking := &all[i], 0
-		if p.Refused != "" {
+		switch {
+		case p.Failed: // a change removes the former VFs first
+			lacking = p.Want
+		case p.Refused != "":
 			lacking = max(0, p.Want-p.Have)
 		}
 		m.node.lacking.WithLabelValues(p.Rule).Set(float64(lacking))
