@@ -197,12 +197,17 @@ func (b *Blueprint) fill() {
 func (v Version) Wanted() bool { return v.Exact != "" || v.Minimum != "" }
 
 // Admits reports whether a version meets the requirement. Exact ignores a leading "v". Minimum compares numbers up to
-// the first character that is neither a digit nor a dot: "6.12.9-amd64" is 6.12.9.
+// the first character that is neither a digit nor a dot: "6.12.9-amd64" is 6.12.9. Zeros at the end of a minimum require
+// nothing: "2.2" meets "2.2.0", and "2.x" meets "2.0".
 func (v Version) Admits(have string) bool {
 	if v.Exact != "" {
 		return strings.TrimPrefix(have, "v") == strings.TrimPrefix(v.Exact, "v")
 	}
-	return slices.CompareFunc(numbers(have), numbers(v.Minimum), cmp.Compare[int]) >= 0
+	wanted := numbers(v.Minimum)
+	for len(wanted) > 1 && wanted[len(wanted)-1] == 0 {
+		wanted = wanted[:len(wanted)-1]
+	}
+	return slices.CompareFunc(numbers(have), wanted, cmp.Compare[int]) >= 0
 }
 
 // Depends reports whether a version of which only the major number is known, such as "2.x", may or may not meet the

@@ -176,7 +176,11 @@ func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
 		{blueprint.Version{Minimum: "2.2.1"}, "2.2", false},
 		{blueprint.Version{Exact: "2.4.2"}, "v2.4.2", true},
 		{blueprint.Version{Exact: "2.4.2"}, "2.4.20", false},
+		{blueprint.Version{Minimum: "2.2.0"}, "2.2", true},
+		{blueprint.Version{Minimum: "2.0.0"}, "2", true},
+		{blueprint.Version{Minimum: "2.0.1"}, "2.0", false},
 		{blueprint.Version{Minimum: "1"}, "unknown", false},
+		{blueprint.Version{Minimum: "0.0"}, "unknown", false},
 	} {
 		if got := c.pin.Admits(c.have); got != c.want {
 			t.Errorf("%s with %q: %t", c.pin, c.have, got)
@@ -193,6 +197,9 @@ func TestMajorNumberMayDecideAlone(t *testing.T) {
 	}{
 		{blueprint.Version{Minimum: "2.2"}, "2.x", false, true},
 		{blueprint.Version{Minimum: "2"}, "2.x", true, false},
+		{blueprint.Version{Minimum: "2.0"}, "2.x", true, false},
+		{blueprint.Version{Minimum: "2.0.1"}, "2.x", false, true},
+		{blueprint.Version{Minimum: "3.0"}, "2.x", false, false},
 		{blueprint.Version{Minimum: "2.2"}, "1.x", false, false},
 		{blueprint.Version{Minimum: "1.7"}, "2.x", true, false},
 		{blueprint.Version{Exact: "v2.2.1"}, "2.x", false, true},
