@@ -41,7 +41,7 @@ type Result struct {
 }
 
 // Apply configures the node according to the blueprint. If a file or a running setting can't be written, Apply undoes all
-// changes. If it fails later, for example in a tool, the changes stay, and the next apply runs the tools that did not run. Text
+// changes, and the journal keeps a setting that may still take effect ([StuckError]). If it fails later, for example in a tool, the changes stay, and the next apply runs the tools that did not run. Text
 // is the blueprint as it was written, for [Engine.Status]. A [RefusedError] lists the problems that prevent the changes.
 func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string) (*Result, error) {
 	var result *Result
@@ -96,7 +96,7 @@ func (e *Engine) apply(ctx context.Context, b *blueprint.Blueprint, text string,
 	after.Applied, after.Blueprint = e.Now(), text
 	for _, s := range todo {
 		// Recorded before they are written: a crash in between must not lose the former values.
-		after.Settings = record(after.Settings, Written{Path: s.Path, Part: s.Part, At: e.Now(), Before: s.Now, After: s.Value})
+		after.Settings = record(after.Settings, Written{Path: s.Path, Part: s.Part, At: e.Now(), Before: s.Now, After: s.Value, Began: e.bootID()})
 	}
 	if after, err = e.commit(ctx, &work{before: j, after: after, changes: p.changes, settings: todo}); err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ type work struct {
 
 // commit makes the changes and returns the journal that records them. It first writes the former contents and the intent to
 // disk, and then the new contents beside the files. Then it replaces each file, and writes running settings last. If a file or
-// a setting can't be written, it undoes everything.
+// a setting can't be written, it undoes everything, except for the settings whose writes the kernel does not answer.
 func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 	for i := range w.changes {
 		if err := e.intend(w.after, &w.changes[i]); err != nil {
@@ -184,37 +184,43 @@ func (e *Engine) commit(ctx context.Context, w *work) (*Journal, error) {
 	// The journal of the outcome is staged together with the files, so that a full disk is noticed before the first of them
 	// is replaced.
 	done, dirs := w.after.concluded()
+	w.answered(done)
 	if w.forgets {
 		done.Settings = nil
 	}
+	var left []SettingPlan
 	conclude, err := e.stageAll(w.changes, done)
 	if err == nil {
-		err = e.doAll(ctx, w)
+		left, err = e.doAll(ctx, w)
 	}
 	if err != nil {
-		return nil, e.revertAll(w.before, w.changes, err)
+		return nil, e.revertAll(w, left, err)
 	}
 	return done, errors.Join(e.removeDirs(dirs), conclude())
 }
 
-// doAll makes the staged changes and writes the settings. An error undoes the settings.
-func (e *Engine) doAll(ctx context.Context, w *work) error {
+// doAll makes the staged changes and writes the settings. An error undoes the settings, except for those that are left.
+func (e *Engine) doAll(ctx context.Context, w *work) (left []SettingPlan, err error) {
 	for i := range w.changes {
 		// Between two files, a canceled run can still be undone like a failed one.
 		if err := context.Cause(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		if err := e.do(&w.changes[i]); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for i, s := range w.settings {
 		if err := e.Attributes.Write(s.Path, []byte(s.Value)); err != nil {
 			err = fmt.Errorf("write %s to /%s: %w", strings.TrimSpace(s.Value), s.Path, err)
-			return errors.Join(err, e.unset(w.settings[:i]))
+			left, failed := e.unset(w.settings[:i])
+			if isStuck(err) {
+				left = append(left, s)
+			}
+			return left, errors.Join(err, failed)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // stageAll stages the changes, and the journal that records them as made.
@@ -321,35 +327,38 @@ func record(all []Written, w Written) []Written {
 	all = slices.Clone(all)
 	for i := range all {
 		if all[i].Path == w.Path {
-			all[i].After, all[i].At = w.After, w.At
+			all[i].After, all[i].At, all[i].Began = w.After, w.At, w.Began
 			return all
 		}
 	}
 	return append(all, w)
 }
 
-// revertAll undoes changes, made or staged, after an error. If that fails too, the
-// journal keeps the intent, and the next run completes it.
-func (e *Engine) revertAll(before *Journal, changes []change, cause error) error {
+// revertAll undoes changes, made or staged, after an error. The journal keeps the settings that are left. If that fails too,
+// the journal keeps the intent, and the next run completes it.
+func (e *Engine) revertAll(w *work, left []SettingPlan, cause error) error {
 	// In reverse, so that a directory that was made for two files is empty when it is removed.
-	for i := range slices.Backward(changes) {
-		if err := e.undo(&changes[i]); err != nil {
+	for i := range slices.Backward(w.changes) {
+		if err := e.undo(&w.changes[i]); err != nil {
 			return fmt.Errorf("%w; the changes could not be undone: %w; fix that, then run apply or revert", cause, err)
 		}
 	}
-	if err := errors.Join(e.Files.Sweep(journalFile), e.save(before)); err != nil {
-		return fmt.Errorf("%w; the changes are undone, but: %w", cause, err)
+	cause = fmt.Errorf("%w; the changes are undone%s", cause, except(left))
+	if err := errors.Join(e.Files.Sweep(journalFile), e.save(w.undone(left))); err != nil {
+		return fmt.Errorf("%w, but: %w", cause, err)
 	}
-	return fmt.Errorf("%w; the changes are undone", cause)
+	return cause
 }
 
-// unset restores running settings.
-func (e *Engine) unset(settings []SettingPlan) error {
+// unset restores running settings. It returns those that it could not restore, and why.
+func (e *Engine) unset(settings []SettingPlan) (left []SettingPlan, err error) {
 	var errs []error
 	for _, s := range slices.Backward(settings) {
-		errs = append(errs, e.Attributes.Write(s.Path, []byte(unsetValue(s.Now))))
+		if err := e.Attributes.Write(s.Path, []byte(unsetValue(s.Now))); err != nil {
+			left, errs = append(left, s), append(errs, fmt.Errorf("restore /%s: %w", s.Path, err))
+		}
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
 // unsetValue returns the text to write so that a file shows the value: an unset driver_override shows "(null)", and an empty

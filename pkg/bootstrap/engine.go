@@ -35,7 +35,7 @@ type Files interface {
 	Lock(ctx context.Context, dir string) (release func(), err error)
 }
 
-// Attributes writes files of /proc and /sys.
+// Attributes writes files of /proc and /sys. A write that the kernel does not answer fails with a [StuckError].
 type Attributes interface {
 	Write(path string, data []byte) error
 }

@@ -64,6 +64,8 @@ type Written struct {
 	At     time.Time `json:"at"`
 	Before string    `json:"before"`
 	After  string    `json:"after"`
+	// Began is the ID of the boot in which a write of After began. It is set while it is unknown whether it took effect, or will.
+	Began string `json:"began,omitempty"`
 }
 
 // ErrDamaged marks a journal that can't be trusted.

@@ -137,13 +137,14 @@ func (e *Engine) since(entry *Entry, found state.Found) string {
 	return unified("written/"+entry.Path, "found/"+entry.Path, text(entry.After, written), text(found.Image, found.Content))
 }
 
-// resettable returns the running settings that still have bootstrap's value. A setting that was changed later is
-// kept.
+// resettable returns the running settings that still have bootstrap's value, or may still get it. A setting that was changed
+// later is kept.
 func (e *Engine) resettable(j *Journal) []SettingPlan {
 	settings := []SettingPlan{}
-	for _, w := range j.Settings {
+	for i := range j.Settings {
+		w := &j.Settings[i]
 		now, _, err := e.setting(w.Path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && now != w.After || e.Attributes == nil {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && now != w.After && !e.underWay(w) || e.Attributes == nil {
 			continue
 		}
 		settings = append(settings, SettingPlan{Setting: state.Setting{Part: w.Part, Path: w.Path, Value: unsetValue(w.Before)}, Now: now, Status: Done})

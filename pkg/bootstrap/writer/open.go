@@ -44,7 +44,7 @@ func Open(root string, chrootTools bool) (*bootstrap.Engine, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	e.Attributes, e.Disks, e.Tools = attributeWriter{attributes, writeLimit}, vfio.NewProcesses(tree), command{root: "/"}
+	e.Attributes, e.Disks, e.Tools = attributeWriter{attributes}, vfio.NewProcesses(tree), command{root: "/"}
 	e.Opened = []io.Closer{attributes, files, tree}
 	return e, nil
 }
