@@ -117,8 +117,11 @@ func nodeRecords(n *facts.Node) *finding.NodeRecords {
 			UID: ref.UID, Namespace: ref.Namespace, Name: ref.Name, State: string(rec.State), Since: rec.Since, Devices: rec.Plan.Addresses(),
 		})
 	}
-	if r, _ := n.Ledger(); r != nil {
+	switch r, f := n.Ledger(); {
+	case r != nil:
 		b.Ledger = &finding.LedgerRecord{Events: r.Size, Checkpoint: ledger.OneLine(r.Signed), Key: r.Key}
+	case !f.Known():
+		b.LedgerUnread = f.Err
 	}
 	return b
 }

@@ -325,7 +325,8 @@ func ledgersGoOn(s *State) []finding.Finding {
 }
 
 // withoutLedger fails if the report of a node has no ledger although the node has signed checkpoints of one. A report without records
-// says nothing about ledgers, which K8S-026 reports, and an archive may have been collected without its ledger.
+// says nothing about ledgers, which K8S-026 reports. Unknown is a ledger that could not be read, such as one that is too large for an
+// audit, and that of an archive, which may have been collected without it.
 func (s *State) withoutLedger(r *fleet.NodeReport) []finding.Finding {
 	if r.Report.NodeRecords == nil {
 		return nil
@@ -335,8 +336,13 @@ func (s *State) withoutLedger(r *fleet.NodeReport) []finding.Finding {
 		return nil
 	}
 	last := slices.MaxFunc(anchors, func(a, b anchor) int { return cmp.Compare(a.kept.Size, b.kept.Size) })
-	f := onNode(r.Node, "has signed checkpoints, and its report has no ledger: the ledger was deleted or altered, or can't be read",
-		saw(last.from, ledger.OneLine(last.kept.Signed)), saw("report of "+r.Node, r.Report.Subject.Time))
+	seen := []rule.Evidence{saw(last.from, ledger.OneLine(last.kept.Signed)), saw("report of "+r.Node, r.Report.Subject.Time)}
+	if why := r.Report.NodeRecords.LedgerUnread; why != "" {
+		f := onNode(r.Node, "has signed checkpoints, and its audit could not read the ledger to compare them", append(seen, saw("report of "+r.Node, why))...)
+		f.State, f.Remediation = finding.Unknown, "compare them with the ledger on the node (`kata-vfio-audit ledger verify --anchor FILE`)"
+		return []finding.Finding{f}
+	}
+	f := onNode(r.Node, "has signed checkpoints, and its report has no ledger: the ledger was deleted or altered", seen...)
 	if r.Report.Subject.Kind == "archive" {
 		f.State = finding.Unknown
 	}

@@ -2,8 +2,10 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -268,6 +270,16 @@ func nodeFaults() []nodeFault {
 			setLedger(s, "n2", nil)
 			s.Reports = slices.Delete(s.Reports, 1, 2)
 		}},
+		{rule: "K8S-027", about: "a ledger that is not read", state: finding.Unknown, says: "its audit could not read the ledger to compare them", plant: func(t *testing.T, s *world, _ *board.Tree) {
+			tree := board.New(t)
+			unreadLedger(t, tree)
+			*reportNamed(s, "n2") = *reportOf(t, tree, "n2")
+		}},
+		{rule: "K8S-027", about: "a ledger that is deleted", says: "node n2 has signed checkpoints, and its report has no ledger", plant: func(t *testing.T, s *world, _ *board.Tree) {
+			tree := board.New(t)
+			tree.Delete(ledger.DefaultDir)
+			*reportNamed(s, "n2") = *reportOf(t, tree, "n2")
+		}},
 		{rule: "K8S-027", about: "an archive without the ledger", state: finding.Unknown, says: "node n2 has signed checkpoints", plant: func(_ *testing.T, s *world, _ *board.Tree) {
 			setLedger(s, "n2", nil)
 			reportNamed(s, "n2").Subject.Kind = "archive"
@@ -291,6 +303,18 @@ func setLedger(s *world, node string, to *finding.LedgerRecord) {
 	records := *r.NodeRecords
 	records.Ledger = to
 	r.NodeRecords = &records
+}
+
+// unreadLedger makes an audit unable to read the events: they are a directory.
+func unreadLedger(t *testing.T, tree *board.Tree) {
+	t.Helper()
+	segments, err := filepath.Glob(filepath.Join(tree.Root(), ledger.DefaultDir, "*.jsonl"))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("the ledger has the segments %q, %v", segments, err)
+	}
+	if err := errors.Join(os.Remove(segments[0]), os.Mkdir(segments[0], 0o700)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // inNameOf is a copy of a node's report that a pod wrote some time later.

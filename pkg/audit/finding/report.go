@@ -269,6 +269,8 @@ type NodeRecords struct {
 	Claims []ClaimRecord `json:"claims"`
 	// Ledger is the state of the ledger; nil if there is none, or if it could not be read.
 	Ledger *LedgerRecord `json:"ledger,omitempty"`
+	// LedgerUnread says why the ledger could not be read; empty if it was, if there is none, or in reports of older versions.
+	LedgerUnread string `json:"ledgerUnread,omitempty"`
 }
 
 // ClaimRecord is a claim's record.
