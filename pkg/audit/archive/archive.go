@@ -215,6 +215,9 @@ func (w *writer) entry(place string, e *entry) error {
 	if place == "." || !e.link && !e.isDir() && !e.read && !e.known() {
 		return nil
 	}
+	if err := e.fits(place); err != nil {
+		return fmt.Errorf("readers would refuse the archive: %w; audit the node itself (`kata-vfio-audit node`)", err)
+	}
 	if err := w.measure(place, e); err != nil {
 		return fmt.Errorf("readers would refuse the archive: %w; make it smaller, by a smaller --ledger", err)
 	}

@@ -104,9 +104,10 @@ func (e *entry) concerns() bool {
 	return false
 }
 
-// blacken hides the files other than devices that a process has open or mapped.
+// blacken hides the files other than devices that a process has open or mapped. It hides also the paths that are too long for
+// readers, since a tenant chooses them, and the names of devices are short.
 func (e *entry) blacken(place string) {
-	if e.link && path.Base(path.Dir(place)) == "fd" && !showable(e.target) {
+	if e.link && (len(e.target) > maxPath || path.Base(path.Dir(place)) == "fd" && !showable(e.target)) {
 		e.target = "(not collected)"
 	}
 	if e.read && path.Base(place) == "maps" {

@@ -31,6 +31,17 @@ func (c *contents) countFile(name string, size int64) error {
 	return c.count(name, size)
 }
 
+// fits refuses an entry whose name or target readers refuse.
+func (e *entry) fits(place string) error {
+	switch {
+	case !inside(place):
+		return fmt.Errorf("%.128q is not a clean relative path of at most %d bytes and %d elements", place, maxPath, maxDepth)
+	case len(e.target) > maxPath:
+		return fmt.Errorf("link %.128q leads to a path of %d bytes, and readers allow %d", place, len(e.target), maxPath)
+	}
+	return nil
+}
+
 // measure counts an entry that is about to be written, and the directories above it.
 func (w *writer) measure(place string, e *entry) error {
 	if err := w.measureDirectory(path.Dir(place)); err != nil {

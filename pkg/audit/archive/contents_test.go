@@ -58,6 +58,17 @@ func TestArchiveThatNobodyReadsIsNotWritten(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 	}
+	for place, target := range map[string]string{
+		"proc/7/root":                           strings.Repeat("x", maxPath+1),
+		strings.Repeat("a/", maxDepth) + "b":    "c",
+		"sys/" + strings.Repeat("x", maxPath-3): "c",
+		"../etc/passwd":                         "c",
+	} {
+		w := &writer{tar: tar.NewWriter(io.Discard), made: map[string]bool{}}
+		if err := w.entry(place, &entry{link: true, target: target}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%.128q", place)) {
+			t.Errorf("link %.128q to %.128q: %v", place, target, err)
+		}
+	}
 	l := &limited{to: io.Discard, left: 10}
 	if _, err := l.Write(make([]byte, 10)); err != nil {
 		t.Error(err)

@@ -107,6 +107,22 @@ func TestReadsOfTheLedgerAreNotKept(t *testing.T) {
 	}
 }
 
+// A process can open a file whose path is too long for readers, and whose name says that the process concerns devices.
+func TestLongPathOfAProcessSpoilsNoArchive(t *testing.T) {
+	_, r := recorded(t, nil)
+	long := "/dev/shm/vfio" + strings.Repeat("/x", maxPath/2)
+	for _, place := range []string{"proc/7/fd/3", "proc/7/cwd"} {
+		*r.entry(place) = entry{link: true, target: long}
+	}
+	*r.entry("proc/7/fd/4") = entry{link: true, target: "/dev/vfio/15"}
+	tree := copied(t, r)
+	for place, want := range map[string]string{"proc/7/fd/3": "(not collected)", "proc/7/cwd": "(not collected)", "proc/7/fd/4": "/dev/vfio/15"} {
+		if target, err := tree.FS.ReadLink(place); err != nil || target != want {
+			t.Errorf("%s leads to %.64q, %v; want %q", place, target, err, want)
+		}
+	}
+}
+
 // Of a process with devices the copy has neither its environment nor its other files.
 func TestProcessIsCensored(t *testing.T) {
 	_, r := recorded(t, nil)
