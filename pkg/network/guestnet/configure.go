@@ -45,6 +45,7 @@
 package guestnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,8 @@ type Options struct {
 	DryRun bool
 	// SysRoot is the mount point of sysfs, /sys if empty.
 	SysRoot string
+	// Turn is that of the caller's other sockets; nil if there are none.
+	Turn *Turn
 	// Log gets what the run waits for, and what it changed. It must not be nil.
 	Log *slog.Logger
 }
@@ -81,7 +84,7 @@ func Configure(ctx context.Context, devices []Device, opts Options) (*Report, er
 	if err != nil {
 		return nil, err
 	}
-	k, err := openKernel()
+	k, err := openKernel(cmp.Or(opts.Turn, &Turn{}))
 	if err != nil {
 		return nil, err
 	}

@@ -25,12 +25,12 @@ const (
 // take.
 type kernel struct{ socket *Socket }
 
-func openKernel() (*kernel, error) {
+func openKernel(turn *Turn) (*kernel, error) {
 	handle, err := netlink.NewHandle(syscall.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	socket, err := NewSocket(handle)
+	socket, err := NewSocket(handle, turn)
 	if err != nil {
 		return nil, err
 	}

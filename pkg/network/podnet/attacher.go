@@ -44,6 +44,9 @@ type Attacher struct {
 	Wait time.Duration
 	// Log gets the changes to an interface.
 	Log *slog.Logger
+
+	// turn is that of all requests, because each retry of a pod's start opens other sockets.
+	turn guestnet.Turn
 }
 
 // Interface is the requested state of a VF's interface.
@@ -150,7 +153,7 @@ func (m *Attacher) ignoreRouters(name string) error {
 // guest.
 func (m *Attacher) configure(ctx context.Context, what Interface, mac net.HardwareAddr) error {
 	device := guestnet.Device{Name: what.VF.String(), MAC: mac, Network: *what.Network}
-	_, err := guestnet.Configure(ctx, []guestnet.Device{device}, guestnet.Options{Wait: m.wait(), NoWaitLink: true, Log: m.Log})
+	_, err := guestnet.Configure(ctx, []guestnet.Device{device}, guestnet.Options{Wait: m.wait(), NoWaitLink: true, Turn: &m.turn, Log: m.Log})
 	return err
 }
 

@@ -31,7 +31,7 @@ func (m *Attacher) nodeSpace() (*namespace, error) {
 	file, err := os.Open(m.proc("1/ns/net"))
 	if err == nil {
 		var s *namespace
-		if s, err = enter(file); err == nil {
+		if s, err = m.enter(file); err == nil {
 			return s, nil
 		}
 	}
@@ -45,7 +45,7 @@ func (m *Attacher) podSpace(at string) (*namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := enter(file)
+	s, err := m.enter(file)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func openIn(root, at string) (*os.File, error) {
 
 // enter opens a socket in the network namespace of a file. Any other file is an error. The namespace owns the file;
 // after an error it is closed.
-func enter(file *os.File) (*namespace, error) {
+func (m *Attacher) enter(file *os.File) (*namespace, error) {
 	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
 	if err == nil && kind != unix.CLONE_NEWNET {
 		err = fmt.Errorf("a namespace of type %#x", kind)
@@ -97,7 +97,7 @@ func enter(file *os.File) (*namespace, error) {
 	handle, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
 	var socket *guestnet.Socket
 	if err == nil {
-		socket, err = guestnet.NewSocket(handle)
+		socket, err = guestnet.NewSocket(handle, &m.turn)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -222,6 +222,11 @@ func (s *namespace) requestMove(number int, name string, target uintptr) error {
 		return err
 	}
 	defer socket.Close()
+	// They are for a lost answer, which would keep the turn and the descriptors.
+	timeout := unix.NsecToTimeval(guestnet.RequestLimit.Nanoseconds())
+	if err := errors.Join(socket.SetSendTimeout(&timeout), socket.SetReceiveTimeout(&timeout)); err != nil {
+		return err
+	}
 	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index = int32(number)
