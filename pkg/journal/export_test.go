@@ -1,5 +1,7 @@
 package journal
 
+import "sync/atomic"
+
 // Cached returns how many decoded files the store keeps.
 func (s *Store) Cached() int {
 	s.mu.Lock()
@@ -8,11 +10,12 @@ func (s *Store) Cached() int {
 }
 
 // CountSyncs returns the number of syncs of the store's directory from now on.
-func (s *Store) CountSyncs() *int {
-	count, sync := 0, s.entries.fsync
+// Call it before calls that sync.
+func (s *Store) CountSyncs() *atomic.Int32 {
+	count, sync := &atomic.Int32{}, s.entries.fsync
 	s.entries.fsync = func(dir string) error {
-		count++
+		count.Add(1)
 		return sync(dir)
 	}
-	return &count
+	return count
 }
