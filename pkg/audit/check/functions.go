@@ -7,6 +7,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
@@ -24,6 +25,12 @@ func functionsWhere(n *facts.Node, so func(*device.Function) bool) []*device.Fun
 
 // anyFunction is for functionsWhere.
 func anyFunction(*device.Function) bool { return true }
+
+// isPrepared reports whether the record's functions are as its claim needs them. In other states the plugin changes them, and after a
+// reboot they are as the kernel made them.
+func isPrepared(n *facts.Node, rec *journal.Record) bool {
+	return rec.State == journal.Prepared && n.IsThisBoot(rec)
+}
 
 func onVFIODriver(f *device.Function) bool { return device.IsVFIO(f.Driver) }
 

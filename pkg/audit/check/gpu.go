@@ -164,14 +164,15 @@ func companionsTogether(n *facts.Node) Answer {
 	return conclude(found, judged, "companion", "no assigned GPU has companions", one(driverFact))
 }
 
-// strayed fails if another claim or a host driver has companion c, instead of the claim that has its GPU f.
+// strayed fails if another claim or a host driver has companion c, instead of the claim that has its GPU f. A host driver may have it
+// until the claim is prepared.
 func strayed(n *facts.Node, f, c *device.Function, held *facts.Tenancy) Answer {
 	other := n.TenanciesAt(c.Address)
 	switch {
 	case len(other) > 0 && other[0].Record.ID() != held.Record.ID():
 		return fail(fmt.Sprintf("claim %s has %s, a companion of GPU %s of claim %s", other[0].Claim(), c.Address, f.Address, held.Claim()),
 			stateFact(other[0].Record), stateFact(held.Record))
-	case len(other) == 0 && c.Driver != "" && !onVFIODriver(c):
+	case len(other) == 0 && isPrepared(n, held.Record) && c.Driver != "" && !onVFIODriver(c):
 		return fail(fmt.Sprintf("host driver %s has %s while claim %s has its GPU %s", c.Driver, c.Address, held.Claim(), f.Address), driverFact(c))
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/fabric"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/test/board"
 )
@@ -127,6 +128,12 @@ func partitionFaults() []fault {
 		{rule: "GPU-002", about: "joined with a free GPU", board: board.Fabric, plant: listed(pair, other, off(free))},
 		{rule: "GPU-002", about: "joined with another tenant", board: board.Fabric, plant: listed(partition(0, true, 1, 2, 3, 4))},
 		{rule: "GPU-002", about: "in no active partition", board: board.Fabric, plant: listed(pair, off(single), off(free))},
+		{rule: "GPU-002", about: "in no active partition after the reset failed", board: board.Fabric, state: finding.Pass, plant: all(
+			listed(pair, off(single), off(free)), became(journal.Quarantined, "t2", "serve"))},
+		{rule: "GPU-002", about: "in no active partition yet", board: board.Fabric, state: finding.Pass, plant: all(
+			listed(pair, off(single), off(free)), became(journal.Preparing, "t2", "serve"))},
+		{rule: "GPU-002", about: "in no active partition since the reboot", board: board.Fabric, state: finding.Pass, plant: all(
+			listed(pair, off(single), off(free)), stale("t2", "serve"))},
 		{rule: "GPU-002", about: "in no partition", board: board.Fabric, plant: listed(pair, free)},
 		{rule: "GPU-002", about: "Fabric Manager is away", board: board.Fabric, state: finding.Manual, plant: func(t *board.Tree) {
 			listed()(t)

@@ -50,17 +50,23 @@ func readPartitions(n *facts.Node) (active activePartitions, why string) {
 	return active, ""
 }
 
-// onePartition fails for a claim whose GPUs are in no active partition, or in one with other GPUs. If the list of partitions is not
-// available, it fails for a number of GPUs that no partition has: boards have partitions of 1, 2, 4, 8 and 16 GPUs.
+// onePartition fails for a prepared claim whose GPUs are in no active partition, or in one with other GPUs. The partition of another
+// claim is rightly inactive: the plugin deactivates it before the reset. If the list of partitions is not available, onePartition fails
+// for a number of GPUs that no partition has: boards have partitions of 1, 2, 4, 8 and 16 GPUs.
 func onePartition(n *facts.Node) Answer {
 	b := newFabric(n)
 	if len(b.switches) == 0 {
 		return b.missing()
 	}
 	active, why := readPartitions(n)
-	judge := active.wrong
-	if why != "" {
-		judge = oddNumber
+	judge := func(rec *journal.Record, gpus []pci.Address) Answer {
+		switch {
+		case why != "":
+			return oddNumber(rec, gpus)
+		case isPrepared(n, rec):
+			return active.wrong(rec, gpus)
+		}
+		return nil
 	}
 	var held []pci.Address
 	found := over(n.Records(), func(rec *journal.Record) Answer {

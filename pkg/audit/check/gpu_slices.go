@@ -21,7 +21,7 @@ type heldSlice struct {
 	claim string
 }
 
-// boundedSlices compares the time limits of slices with the limits that their claims set. Free VFs have no limits, and need none.
+// boundedSlices compares the time limits of slices with the limits that their prepared claims set. Other VFs have no limits, and need none.
 func boundedSlices(n *facts.Node) Answer {
 	held := heldSlices(n)
 	found := over(held, func(s heldSlice) Answer {
@@ -48,7 +48,7 @@ func heldSlices(n *facts.Node) []heldSlice {
 			continue // other drivers have no such limits, and the plugin refuses their VFs
 		}
 		for _, t := range n.TenanciesAt(f.Address) {
-			if fn, ok := t.Record.Plan.Function(f.Address); ok {
+			if fn, ok := t.Record.Plan.Function(f.Address); ok && isPrepared(n, t.Record) {
 				all = append(all, heldSlice{f: f, fn: fn, claim: t.Claim()})
 			}
 		}

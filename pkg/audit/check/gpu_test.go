@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -83,6 +84,11 @@ func gpuFaults() []fault {
 			withoutCompanion(t)
 			t.GiveBack(t.Devices["gpu1/companion0"])
 		}},
+		{rule: "GPU-010", about: "a driver of the node has one since the reboot", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			withoutCompanion(t)
+			t.GiveBack(t.Devices["gpu1/companion0"])
+			stale("t2", "serve")(t)
+		}},
 		{rule: "GPU-010", about: "another claim has one", board: board.Server, device: "gpu1/companion0", plant: func(t *board.Tree) {
 			withoutCompanion(t)
 			t.Give("t3", "music", t.Devices["gpu1/companion0"])
@@ -111,6 +117,10 @@ func sliceFaults() []fault {
 		{rule: "GPU-022", about: "no bound, as the class accepts", board: board.Server, plant: func(t *board.Tree) { giveSlice(t, "", "0") }},
 		{rule: "GPU-022", about: "the bound was removed", board: board.Server, plant: func(t *board.Tree) { giveSlice(t, "20", "0") }},
 		{rule: "GPU-022", about: "the bound was changed", board: board.Server, plant: func(t *board.Tree) { giveSlice(t, "20", "4000") }},
+		{rule: "GPU-022", about: "no bound since the reboot", board: board.Server, state: finding.NotApplicable, plant: all(
+			func(t *board.Tree) { giveSlice(t, "20", "0") }, stale("t3", "a"))},
+		{rule: "GPU-022", about: "no bound after the reset failed", board: board.Server, state: finding.NotApplicable, plant: all(
+			func(t *board.Tree) { giveSlice(t, "20", "0") }, became(journal.Quarantined, "t3", "a"))},
 		{rule: "GPU-022", about: "as the claim set it", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) { giveSlice(t, "20", "20") }},
 		{rule: "GPU-022", about: "as an operator set it", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) { giveSlice(t, "", "20") }},
 		{rule: "GPU-022", about: "free VFs", board: board.Server, state: finding.NotApplicable, plant: func(t *board.Tree) { t.AddXeHost(0x91, 2) }},

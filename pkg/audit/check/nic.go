@@ -10,7 +10,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/plan"
 )
@@ -247,7 +246,7 @@ func bounded(n *facts.Node) Answer {
 	for _, pf := range givingPFs(n) {
 		crowded[pf.Address] = len(n.Tenants(pf.PF.VFs...)) > 1
 	}
-	shared := func(v *givenVF) bool { return crowded[v.function.VF.PF] && len(n.TenanciesAt(v.function.Address)) > 0 }
+	shared := func(v *givenVF) bool { return crowded[v.function.VF.PF] && len(preparedFor(n, v.function.Address)) > 0 }
 	return eachVF(n, shared, func(v *givenVF) vfVerdict {
 		switch {
 		case v.settings.Rate == nil:
@@ -281,7 +280,7 @@ func asGiven(n *facts.Node) Answer {
 	want := map[pci.Address]*plan.VFChange{}
 	for _, rec := range n.Records() {
 		for i := range rec.Plan.Functions {
-			if f := &rec.Plan.Functions[i]; f.VF != nil && rec.State == journal.Prepared {
+			if f := &rec.Plan.Functions[i]; f.VF != nil && isPrepared(n, rec) {
 				want[f.Address] = f.VF
 			}
 		}

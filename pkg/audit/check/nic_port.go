@@ -9,7 +9,6 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
-	"github.com/kata-vfio/kata-vfio/pkg/journal"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 )
 
@@ -99,7 +98,7 @@ func noInterface(n *facts.Node) Answer {
 	var held []*device.Function
 	found := over(networkVFs(n), func(f *device.Function) Answer {
 		return over(n.TenanciesAt(f.Address), func(t facts.Tenancy) Answer {
-			if fn, ok := t.Record.Plan.Function(f.Address); t.Record.State != journal.Prepared || ok && fn.Endpoint != nil {
+			if fn, ok := t.Record.Plan.Function(f.Address); !isPrepared(n, t.Record) || ok && fn.Endpoint != nil {
 				return nil
 			}
 			held = append(held, f)
@@ -138,12 +137,12 @@ func isEthernet(pf *device.Function) bool {
 	return pf.Class.Base() == pci.BaseNetwork && pf.Class.Sub() != pci.ClassInfiniBand
 }
 
-// sharedVLANs names the tenants of each VLAN of a PF with several tenants.
+// sharedVLANs names the tenants of each VLAN of a PF with several tenants. It leaves out VFs that are not prepared, which have no VLAN.
 func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 	members := map[int][]pci.Address{}
 	var ids []int
 	for _, f := range functionsAt(n, pf.PF.VFs) {
-		if f.VF == nil || len(n.TenanciesAt(f.Address)) == 0 {
+		if f.VF == nil || len(preparedFor(n, f.Address)) == 0 {
 			continue
 		}
 		settings, fact := n.VFSettings(f)

@@ -61,6 +61,11 @@ func nicFaults() []fault {
 			t.Give("t3", "other", t.Devices["nic0/vf1"])
 			t.ChangeVF(t.Devices["nic0"], 0, func(s *device.VFSettings) { s.Rate = &device.TxRate{} })
 		}},
+		{rule: "NIC-009", about: "no bound since the reboot", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Give("t3", "other", t.Devices["nic0/vf1"])
+			t.ChangeVF(t.Devices["nic0"], 1, func(s *device.VFSettings) { s.Rate = &device.TxRate{} })
+			stale("t3", "other")(t)
+		}},
 		imposed("NIC-012", "reads the hash key", func(s *device.VFSettings) { s.RSSQuery = new(true) }),
 		{rule: "NIC-012", about: "a driver without shared keys", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
 			for i := range t.VFs(t.Devices["nic0"]) {
@@ -81,6 +86,14 @@ func nicFaults() []fault {
 			t.GiveBack(vf) // a function on VFIO has no interface
 			t.Put("sys/bus/pci/devices/"+vf.String()+"/net/eth9/ifindex", "99\n")
 		}},
+		{rule: "NIC-016", about: "an interface of the node since the reboot", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			vf := t.Devices["nic0/vf2"]
+			t.Give("t3", "other", vf)
+			t.GiveBack(vf)
+			t.Put("sys/bus/pci/devices/"+vf.String()+"/net/eth9/ifindex", "99\n")
+			stale("t3", "other")(t)
+		}},
+		{rule: "NIC-018", about: "no VLAN since the reboot", board: board.Server, state: finding.NotApplicable, plant: all(noVLANs, stale("t2", "serve"))},
 		{rule: "NIC-018", about: "another VLAN than the claim's", board: board.Server, device: "nic0/vf0", plant: func(t *board.Tree) {
 			t.ChangeVF(t.Devices["nic0"], 0, func(s *device.VFSettings) { s.VLAN.ID = 666 })
 		}},
@@ -103,6 +116,12 @@ func sameVLAN(t *board.Tree) {
 	t.ChangeVF(t.Devices["nic0"], 1, func(s *device.VFSettings) { s.VLAN.ID = 100 })
 }
 
+func noVLANs(t *board.Tree) {
+	for i := range 2 {
+		t.ChangeVF(t.Devices["nic0"], i, func(s *device.VFSettings) { s.VLAN.ID = 0 })
+	}
+}
+
 func nicPortFaults() []fault {
 	paused := func(about string, state finding.State, p *link.Pause) fault {
 		return fault{rule: "NIC-010", about: about, board: board.Server, state: state, device: "nic0", plant: func(t *board.Tree) {
@@ -113,11 +132,8 @@ func nicPortFaults() []fault {
 	inSharedVLAN.device = "nic0"
 	return []fault{
 		inSharedVLAN,
-		sharedCard("none for both", "", func(t *board.Tree) {
-			for i := range 2 {
-				t.ChangeVF(t.Devices["nic0"], i, func(s *device.VFSettings) { s.VLAN.ID = 0 })
-			}
-		}),
+		sharedCard("none for both", "", noVLANs),
+		sharedCard("none for both since the reboot", finding.Pass, all(noVLANs, stale("t2", "serve"), stale("t3", "other"))),
 		sharedCard("a VLAN for each", finding.Pass, func(*board.Tree) {}),
 		sharedCard("one VLAN in switchdev mode", finding.Pass, func(t *board.Tree) { sameVLAN(t); switchdev(t) }),
 		sharedCard("not reported", finding.Unknown, func(t *board.Tree) {

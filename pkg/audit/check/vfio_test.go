@@ -40,6 +40,26 @@ func record(t *board.Tree, tenant, name string) *journal.Record {
 	return rec
 }
 
+// became gives the record of a claim another state, as a release leaves it.
+func became(state journal.State, tenant, name string) func(*board.Tree) {
+	return func(t *board.Tree) {
+		t.TB.Helper()
+		rec := record(t, tenant, name)
+		rec.State = state
+		t.Save(rec)
+	}
+}
+
+// stale makes the record of a claim one of an earlier boot, as a reboot leaves it.
+func stale(tenant, name string) func(*board.Tree) {
+	return func(t *board.Tree) {
+		t.TB.Helper()
+		rec := record(t, tenant, name)
+		rec.BootID = "earlier"
+		t.Save(rec)
+	}
+}
+
 // stranger is a process that has a device open and nothing to do with its claim.
 func stranger(t *board.Tree, device string) board.Process {
 	return board.Process{
