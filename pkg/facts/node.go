@@ -48,10 +48,11 @@ type Node struct {
 	links       func() (*Links, Fact)
 	nextBoot    func() []kernelargs.Line
 
-	mu        sync.Mutex // guards the maps below
+	mu        sync.Mutex // guards the following fields
 	files     map[string]Fact
 	tails     map[string]Fact
 	lists     map[string]Fact
+	judger    *isolation.Judger // of Snapshot
 	judgments map[pci.Address]isolation.Judgment
 
 	memo    sync.Map // of [Memo]
@@ -64,7 +65,7 @@ type Node struct {
 // it open while it uses the node.
 func New(fsys *sysfs.FS, s *device.Snapshot) *Node {
 	n := &Node{
-		Snapshot: s, fs: fsys,
+		Snapshot: s, fs: fsys, judger: isolation.NewJudger(s),
 		files: map[string]Fact{}, tails: map[string]Fact{}, lists: map[string]Fact{}, judgments: map[pci.Address]isolation.Judgment{},
 	}
 	n.processes = sync.OnceValue(n.readProcesses)
@@ -83,7 +84,7 @@ func (n *Node) Judgment(f *device.Function) isolation.Judgment {
 	defer n.mu.Unlock()
 	j, ok := n.judgments[f.Address]
 	if !ok {
-		j = isolation.Judge(n.Snapshot, f)
+		j = n.judger.Judge(f)
 		n.judgments[f.Address] = j
 	}
 	return j

@@ -39,32 +39,29 @@ func NeedReset(marks []ResetMark, snap *device.Snapshot) map[pci.Address]bool {
 	}
 	finder := device.NewFinder(snap)
 	for i := range marks {
-		m := &marks[i]
-		if m.Identity == (device.Identity{}) {
-			need[m.Address] = true
-			continue
-		}
-		found := finder.Find(m.Identity)
-		if found.Function != nil {
-			need[found.Function.Address] = true
-		}
-		for _, f := range found.Perhaps {
-			if !isAmong(m.Proven, finder.Identify(f)) {
-				need[f.Address] = true
-			}
+		for _, a := range marks[i].located(finder) {
+			need[a] = true
 		}
 	}
 	return need
 }
 
-// Concerns reports whether the mark marks a function of a snapshot, or may mark it and the function is not proven clean
-// since. a and id are the function's address and identity. If an identity is unknown, the addresses decide.
-func (m *ResetMark) Concerns(a pci.Address, id device.Identity, snap *device.Snapshot) bool {
-	if concerns(*m, a, id) {
-		return true
+// located returns the addresses of the functions that the mark marks, or may mark and that are not proven clean since.
+func (m *ResetMark) located(finder *device.Finder) []pci.Address {
+	if m.Identity == (device.Identity{}) {
+		return []pci.Address{m.Address}
 	}
-	f := snap.Find(id).Function
-	return f != nil && NeedReset([]ResetMark{*m}, snap)[f.Address]
+	var all []pci.Address
+	found := finder.Find(m.Identity)
+	if found.Function != nil {
+		all = append(all, found.Function.Address)
+	}
+	for _, f := range found.Perhaps {
+		if !isAmong(m.Proven, finder.Identify(f)) {
+			all = append(all, f.Address)
+		}
+	}
+	return all
 }
 
 func (s *Store) resetMarks() marks[ResetMark] { return marks[ResetMark]{s, resetMarkKind()} }

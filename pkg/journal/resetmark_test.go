@@ -162,9 +162,49 @@ func TestMarksAreLocatedQuickly(t *testing.T) {
 	for name, locate := range map[string]func(){
 		"NeedReset":   func() { journal.NeedReset(marks, snap) },
 		"Unsanitized": func() { journal.Unsanitized(stages, snap) },
+		"the marks' finder": func() {
+			finder := journal.NewResetMarkFinder(marks, snap)
+			for i := range snap.Functions {
+				f := &snap.Functions[i]
+				if at, ok := finder.Find(f.Address, snap.Identify(f)); !ok || at != i {
+					t.Errorf("mark %d, %t of function %d, want its own", at, ok, i)
+				}
+			}
+		},
 	} {
 		if allocations := testing.AllocsPerRun(1, locate); allocations > 50*n {
 			t.Errorf("%s of %d marks and functions: %.0f allocations, want few for each", name, n, allocations)
+		}
+	}
+}
+
+// TestAMarkIsFoundByItsFunction: by what the function is if that is known, and by its address otherwise.
+func TestAMarkIsFoundByItsFunction(t *testing.T) {
+	snap, marks := manyVFs(3)
+	mine := snap.Identify(&snap.Functions[1])
+	other := mine
+	other.Device, other.Inode = 0x1521, 7
+	gone := device.Identity{Vendor: 0x10de, Device: 0x2330, Serial: "4711"}
+	elsewhere := marks[1]
+	elsewhere.Address = pci.Address{Bus: 0xee}
+	unread := journal.ResetMark{Address: snap.Functions[1].Address}
+	for name, tt := range map[string]struct {
+		mark journal.ResetMark
+		id   device.Identity
+		want bool
+	}{
+		"its own":                            {marks[1], mine, true},
+		"its own, at an earlier address":     {elsewhere, mine, true},
+		"another function's":                 {marks[2], mine, false},
+		"of a device that was replaced":      {marks[1], other, false},
+		"one that can't be read":             {unread, mine, true},
+		"of an unknown function":             {marks[1], device.Identity{}, true},
+		"its own, of a function that left":   {journal.ResetMark{Identity: gone}, gone, true},
+		"another's, of a function that left": {marks[1], gone, false},
+	} {
+		i, ok := journal.NewResetMarkFinder([]journal.ResetMark{tt.mark}, snap).Find(snap.Functions[1].Address, tt.id)
+		if ok != tt.want || ok && i != 0 {
+			t.Errorf("%s: %d, %t, want %t", name, i, ok, tt.want)
 		}
 	}
 }

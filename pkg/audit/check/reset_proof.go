@@ -94,7 +94,8 @@ func judgeRecords(n *facts.Node, what string, wrong func(*journal.Record) Answer
 // provenClean reads the journal: marks of functions without a proven reset, the proofs themselves, and
 // fingerprints to prove the next reset. Earlier claims are in the ledger.
 func provenClean(n *facts.Node) Answer {
-	marks, dir := n.NeedsReset()
+	files, dir := n.NeedsReset()
+	marks := newMarkFiles(n, files)
 	said := judgeRecords(n, "whether functions were reset", func(rec *journal.Record) Answer {
 		found := over(rec.Plan.Reachable(), func(a pci.Address) Answer { return cleanliness(n, rec, a, marks).at(a) })
 		return append(found, badProofs(rec)...)
@@ -106,11 +107,11 @@ func provenClean(n *facts.Node) Answer {
 }
 
 // cleanliness returns the fault of one function that a claim holds, or nil.
-func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) Answer {
+func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks *markFiles) Answer {
 	if !n.IsThisBoot(rec) {
 		return nil // by this record, no VM has the function; another check reports that the record still exists
 	}
-	mark, unclean := findMark(n, rec, a, marks)
+	mark, unclean := marks.find(rec, a)
 	hasProof := slices.ContainsFunc(rec.Proofs, func(p isolation.Proof) bool { return slices.Contains(p.Set, a) })
 	measured := slices.ContainsFunc(rec.Baseline, func(fp isolation.Fingerprint) bool { return fp.Address == a })
 	switch {
@@ -124,18 +125,31 @@ func cleanliness(n *facts.Node, rec *journal.Record, a pci.Address, marks []fact
 	return nil
 }
 
-// findMark returns the file of the mark of a record's function, even if the file is named by an earlier address of the function.
-func findMark(n *facts.Node, rec *journal.Record, a pci.Address, marks []facts.ResetMark) (facts.Fact, bool) {
+// markFiles finds the files of marks.
+type markFiles struct {
+	all    []facts.ResetMark
+	finder *journal.ResetMarkFinder
+}
+
+func newMarkFiles(n *facts.Node, all []facts.ResetMark) *markFiles {
+	marks := make([]journal.ResetMark, len(all))
+	for i := range all {
+		marks[i] = all[i].Mark
+	}
+	return &markFiles{all: all, finder: journal.NewResetMarkFinder(marks, n.Snapshot)}
+}
+
+// find returns the file of the mark of a record's function, even if the file is named by an earlier address of the function.
+func (m *markFiles) find(rec *journal.Record, a pci.Address) (facts.Fact, bool) {
 	var id device.Identity
 	if fn, ok := rec.Plan.Function(a); ok {
 		id = fn.Identity
 	}
-	for i := range marks {
-		if marks[i].Mark.Concerns(a, id, n.Snapshot) {
-			return marks[i].File, true
-		}
+	i, ok := m.finder.Find(a, id)
+	if !ok {
+		return facts.Fact{}, false
 	}
-	return facts.Fact{}, false
+	return m.all[i].File, true
 }
 
 // badProofs fails for each proof that does not prove the reset.
