@@ -12,16 +12,20 @@ import (
 // Owners returns the tenants that have any of the functions, like [Node.Tenants], but joins the namespaces of one tenant into one
 // name. It knows the tenants by the IDs that claims have on a node with exclusive domains (`tenancy.label` of the chart).
 func (n *Node) Owners(addrs ...pci.Address) []string {
-	type key struct{}
-	ids := Memo(n, key{}, func() *tenantIDs { return identify(n.Tenancies) })
 	var owners []string
 	for _, a := range addrs {
 		for _, t := range n.TenanciesAt(a) {
-			owners = append(owners, ids.owner(&t))
+			owners = append(owners, n.Owner(&t))
 		}
 	}
 	slices.Sort(owners)
 	return slices.Compact(owners)
+}
+
+// Owner returns the tenant of a tenancy of the node, by the name that [Node.Owners] gives it.
+func (n *Node) Owner(t *Tenancy) string {
+	type key struct{}
+	return Memo(n, key{}, func() *tenantIDs { return identify(n.Tenancies) }).owner(t)
 }
 
 // set is a set of words.

@@ -93,14 +93,14 @@ func hiveWhole(n *facts.Node) Answer {
 	}
 	found := over(slices.Sorted(maps.Keys(hives)), func(id string) Answer {
 		members := addresses(hives[id])
-		tenants := n.Tenants(members...)
+		tenants := n.Owners(members...)
 		if len(tenants) < 2 {
 			return nil
 		}
 		text := fmt.Sprintf("%[3]s share hive %[2]s (%[1]s)", count(len(members), "GPU"), id, strings.Join(tenants, " and "))
 		return fail(text, hive(hives[id][0])...).object("hive " + id).reaching(members...)
 	})
-	if len(hidden) > 0 && len(n.Tenants(addresses(all)...)) > 1 {
+	if len(hidden) > 0 && len(n.Owners(addresses(all)...)) > 1 {
 		found = append(found, unknown("the hives of GPUs that are not on amdgpu", hive(hidden[len(hidden)-1])...).reaching(addresses(hidden)...)...)
 	}
 	return showing(found.or(pass(count(len(all), "GPU")+", no two tenants in a hive", n.Journal())), all, hive)
@@ -111,7 +111,7 @@ func wholeGPUs(n *facts.Node) Answer {
 	found := over(gpus, func(f *device.Function) Answer {
 		vfs := listVFs(n, f.Address)
 		var found Answer
-		if tenants := n.Tenants(vfs...); len(tenants) > 1 {
+		if tenants := n.Owners(vfs...); len(tenants) > 1 {
 			found = fail(fmt.Sprintf("tenants share VFs of GPU %s: %s", f.Address, strings.Join(tenants, " and ")), n.Journal()).reaching(vfs...)
 		}
 		return slices.Concat(found, mediated(n, f), virtual(n, f, vfs)).on(f)

@@ -52,7 +52,7 @@ func newFabric(n *facts.Node) switchedBoard {
 
 // owner returns the one tenant that has all GPUs of the board; empty if there is none.
 func (b *switchedBoard) owner(n *facts.Node) string {
-	tenants := n.Tenants(b.gpus...)
+	tenants := n.Owners(b.gpus...)
 	if len(tenants) != 1 || slices.ContainsFunc(b.gpus, func(a pci.Address) bool { return len(n.TenanciesAt(a)) == 0 }) {
 		return ""
 	}
@@ -81,7 +81,7 @@ func fabricPartitioned(n *facts.Node) Answer {
 		return pass("FABRIC_MODE="+mode+": partitions separate GPUs", line)
 	}
 	text := fmt.Sprintf("%s without partitions (FABRIC_MODE=%s): each reaches the memory of all others", count(len(b.gpus), "GPU"), cmp.Or(mode, "0"))
-	if tenants := n.Tenants(b.gpus...); len(tenants) > 0 {
+	if tenants := n.Owners(b.gpus...); len(tenants) > 0 {
 		text += "; tenants with such GPUs: " + strings.Join(tenants, ", ")
 	}
 	return fail(text, line).reaching(b.gpus...)
@@ -110,7 +110,7 @@ func switchWithBoard(n *facts.Node) Answer {
 	owner := b.owner(n)
 	found := over(b.switches, func(a pci.Address) Answer {
 		return over(n.TenanciesAt(a), func(t facts.Tenancy) Answer {
-			if t.Tenant() == owner {
+			if n.Owner(&t) == owner {
 				return nil
 			}
 			return fail(fmt.Sprintf("claim %s has NVSwitch %s, but not all GPUs of the board", t.Claim(), a), stateFact(t.Record)).at(a).reaching(b.gpus...)

@@ -85,7 +85,7 @@ func onePartition(n *facts.Node) Answer {
 		return pass("all GPUs of the board belong to one tenant", n.Journal())
 	}
 	text := why + ": compare `fmpm -l` with the GPUs of each claim"
-	if tenants := n.Tenants(held...); len(tenants) > 1 {
+	if tenants := n.Owners(held...); len(tenants) > 1 {
 		text = fmt.Sprintf("%s share a fabric, and %s", strings.Join(tenants, " and "), text)
 	}
 	_, mode := fabricSetting(n.FabricConfig(), "FABRIC_MODE")

@@ -50,7 +50,7 @@ func groupsWhere(n *facts.Node, so func(*device.Group) bool) []*device.Group {
 func oneTenantPerGroup(n *facts.Node) Answer {
 	held := groupsWhere(n, func(g *device.Group) bool { return len(ownersIn(n, g.Members)) > 0 })
 	found := over(held, func(g *device.Group) Answer {
-		tenants := n.Tenants(g.Members...)
+		tenants := n.Owners(g.Members...)
 		if len(tenants) < 2 {
 			return nil
 		}
@@ -66,7 +66,7 @@ func ownersIn(n *facts.Node, members []pci.Address) []string {
 	var owners []string
 	for _, a := range members {
 		for _, t := range n.TenanciesAt(a) {
-			owners = append(owners, fmt.Sprintf("%s has %s (claim %s)", t.Tenant(), a, t.Claim()))
+			owners = append(owners, fmt.Sprintf("%s has %s (claim %s)", n.Owner(&t), a, t.Claim()))
 		}
 	}
 	return owners

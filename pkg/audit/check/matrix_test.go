@@ -33,7 +33,7 @@ type fault struct {
 func faults() []fault {
 	return slices.Concat(iommuFaults(), acsFaults(), vfioFaults(), resetFaults(), gpuFaults(), sliceFaults(), fabricManagerFaults(), partitionFaults(),
 		nicFaults(), nicPortFaults(), hostFaults(), runtimeFaults(), guestMemoryFaults(), cdiFaults(), confidentialFaults(), confidentialGuestFaults(), observationFaults(),
-		romFaults(), bmcFaults(), numaFaults(), gpuNodeFaults(), gpuInContainerFaults(), vfioKataFaults(), runningFaults(), topologyFaults(), unseenFaults(),
+		romFaults(), bmcFaults(), numaFaults(), gpuNodeFaults(), gpuInContainerFaults(), vfioKataFaults(), runningFaults(), topologyFaults(), unseenFaults(), neighborFaults(),
 		[]fault{kataFault("RT-011", "rootless", "[hypervisor.qemu]\nrootless = true\n")})
 }
 

@@ -244,7 +244,7 @@ func uniqueAddress(seen map[string]*givenVF, v *givenVF, what, address string) v
 func bounded(n *facts.Node) Answer {
 	crowded := map[pci.Address]bool{}
 	for _, pf := range givingPFs(n) {
-		crowded[pf.Address] = len(n.Tenants(pf.PF.VFs...)) > 1
+		crowded[pf.Address] = len(n.Owners(pf.PF.VFs...)) > 1
 	}
 	shared := func(v *givenVF) bool { return crowded[v.function.VF.PF] && len(preparedFor(n, v.function.Address)) > 0 }
 	return eachVF(n, shared, func(v *givenVF) vfVerdict {

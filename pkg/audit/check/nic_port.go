@@ -116,7 +116,7 @@ func noInterface(n *facts.Node) Answer {
 // noSharedVLAN looks at the VFs that claims hold, card by card.
 func noSharedVLAN(n *facts.Node) Answer {
 	var seen []facts.Fact
-	shared := slices.DeleteFunc(givingPFs(n), func(pf *device.Function) bool { return !isEthernet(pf) || len(n.Tenants(pf.PF.VFs...)) < 2 })
+	shared := slices.DeleteFunc(givingPFs(n), func(pf *device.Function) bool { return !isEthernet(pf) || len(n.Owners(pf.PF.VFs...)) < 2 })
 	found := over(shared, func(pf *device.Function) Answer {
 		uplink, fact := n.Uplink(pf.Address)
 		seen = append(seen, fact)
@@ -157,7 +157,7 @@ func sharedVLANs(n *facts.Node, pf *device.Function) Answer {
 	}
 	_, fact := n.Uplink(pf.Address)
 	return over(ids, func(id int) Answer {
-		tenants := n.Tenants(members[id]...)
+		tenants := n.Owners(members[id]...)
 		if len(tenants) < 2 {
 			return nil
 		}

@@ -103,14 +103,14 @@ func foreignReset(n *facts.Node, f *device.Function, best *isolation.Reset) Answ
 func resetSetsApart(n *facts.Node) Answer {
 	return each(n, one(resetMethods), func(f *device.Function) Answer {
 		own := slices.ContainsFunc(f.ResetMethods, func(m string) bool { return m != isolation.Bus && m != isolation.CXLBus })
-		tenants := n.Tenants(f.Address)
+		tenants := n.Owners(f.Address)
 		if own || len(f.Upstream) == 0 || len(tenants) == 0 {
 			return nil
 		}
 		// The last bridge is the nearest one. A bus reset goes through it and reaches all functions below.
 		bridge := f.Upstream[len(f.Upstream)-1]
 		for _, g := range functionsWhere(n, func(g *device.Function) bool { return g != f && slices.Contains(g.Upstream, bridge) }) {
-			if others := n.Tenants(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
+			if others := n.Owners(g.Address); len(others) > 0 && !slices.Equal(others, tenants) {
 				return fail(fmt.Sprintf("%s of %s can be reset only together with %s of %s", f.Address, tenants[0], g.Address, others[0]),
 					resetMethods(f), resetMethods(g), n.Journal()).reaching(f.Address, g.Address)
 			}
