@@ -99,22 +99,58 @@ const (
 	runDir = "run/kata-vfio"
 )
 
-// Baseline is what the plugin writes to /run/kata-vfio/acs.json when it first starts in a boot: the registers that decide about
-// peer-to-peer requests, as the firmware and the kernel set them. Only a person or a tool changes them afterwards.
+// Baseline is what the plugin writes to /run/kata-vfio/acs.json when it first starts in a boot: which functions there are, and the
+// registers that decide about peer-to-peer requests, as the firmware and the kernel set them. Only a person or a tool changes them
+// afterwards.
 type Baseline struct {
 	BootID string `json:"bootID"`
 	// Functions are all functions except VFs, which come and go.
 	Functions map[pci.Address]Registers `json:"functions"`
 }
 
-// Registers are one function's part of a [Baseline]. A field is nil if the function does not have the capability, or if it could
+// Registers are one function's part of a [Baseline]. A register is nil if the function does not have the capability, or if it could
 // not be read.
 type Registers struct {
+	// Identity is the function's. It is empty in a baseline that an earlier version of the plugin wrote.
+	Identity device.Identity `json:"identity,omitzero"`
 	// ACS is the control word of Access Control Services.
 	ACS *uint16 `json:"acs,omitempty"`
 	// ATS is whether address translation services were on. The kernel switches ATS on and off when it attaches the function to an
 	// IOMMU domain, so a change alone is not a fault.
 	ATS *bool `json:"ats,omitempty"`
+}
+
+// Since is how a function of a node relates to a [Baseline] of its boot.
+type Since int
+
+// Values of [Since].
+const (
+	// Unchanged: the baseline has the function, or does not say which device had the address.
+	Unchanged Since = iota
+	// Added: the baseline has no function at the address.
+	Added
+	// Returned: since the baseline, a function has left the bus. It was found again, or replaced by one of its model.
+	Returned
+	// Replaced: the baseline has another device at the address.
+	Replaced
+)
+
+// Compare returns what happened to a function since the baseline, if id is its identity now.
+func (b *Baseline) Compare(a pci.Address, id device.Identity) Since {
+	r, known := b.Functions[a]
+	was := r.Identity
+	switch {
+	case !known:
+		return Added
+	case was == (device.Identity{}):
+		return Unchanged
+	case was.Match(id) == device.Differs:
+		return Replaced
+	// Bridges, and functions of a copy of a node, have no inode.
+	case was.Inode != 0 && id.Inode != 0 && !was.Is(id):
+		return Returned
+	}
+	return Unchanged
 }
 
 // NewBaseline returns the baseline of a node as it is now.
@@ -126,7 +162,7 @@ func NewBaseline(s *device.Snapshot) *Baseline {
 		if f.VF != nil {
 			continue
 		}
-		var r Registers
+		r := Registers{Identity: s.Identify(f)}
 		if acs := f.Capabilities.ACS; acs != nil {
 			r.ACS = &acs.Control
 		}

@@ -2,6 +2,7 @@ package facts_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,7 +31,8 @@ func TestBaselineHoldsTheRegistersOfAllButVFs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"bootID":"b1","functions":{"0000:3b:00.0":{"acs":29},"0000:3b:00.1":{"ats":true},"0000:3b:00.2":{}}}`
+	id := `"identity":{"vendor":"0000","device":"0000","subsystemVendor":"0000","subsystemDevice":"0000","class":"000000","revision":0,"bootID":"b1"}`
+	want := fmt.Sprintf(`{"bootID":"b1","functions":{"0000:3b:00.0":{%[1]s,"acs":29},"0000:3b:00.1":{%[1]s,"ats":true},"0000:3b:00.2":{%[1]s}}}`, id)
 	if string(data) != want {
 		t.Errorf("baseline:\n%s\nwant\n%s", data, want)
 	}

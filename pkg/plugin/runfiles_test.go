@@ -63,7 +63,9 @@ func TestBaselineIsKeptOncePerBoot(t *testing.T) {
 			}
 		}
 		got := readNote[facts.Baseline](t, dir, facts.BaselineFile)
-		want := facts.Baseline{BootID: c.snap.Host.BootID, Functions: map[pci.Address]facts.Registers{{Bus: 1}: {ACS: &c.want}}}
+		want := facts.Baseline{BootID: c.snap.Host.BootID, Functions: map[pci.Address]facts.Registers{{Bus: 1}: {
+			Identity: device.Identity{BootID: c.snap.Host.BootID}, ACS: &c.want,
+		}}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.about, diff)
 		}

@@ -196,7 +196,7 @@ func onConventionalBus(n *facts.Node, f *device.Function) Answer {
 	return nil
 }
 
-// acsDrift compares the control words with the baseline. Functions that were added later are not in it.
+// acsDrift compares the control words with the baseline. It leaves out functions that came later, which ACS-012 reports.
 func acsDrift(n *facts.Node) Answer {
 	baseline, kept := n.Baseline()
 	if baseline == nil {
@@ -206,7 +206,8 @@ func acsDrift(n *facts.Node) Answer {
 	found := over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
 		was, acs := baseline.Functions[f.Address].ACS, f.Capabilities.ACS
 		switch {
-		case was == nil, acs == nil && !f.Capabilities.Truncated: // the function came later, or another device has replaced it
+		case was == nil, acs == nil && !f.Capabilities.Truncated, // the function came later, or another device has replaced it
+			baseline.Compare(f.Address, n.Snapshot.Identify(f)) == facts.Replaced:
 			return nil
 		case acs == nil:
 			return unread("the ACS control of "+f.Address.String(), f).on(f)

@@ -206,12 +206,27 @@ func nothingPluggedIn(n *facts.Node) Answer {
 	}
 	slots := functionsWhere(n, func(f *device.Function) bool { return f.Capabilities.Express != nil && f.Capabilities.Express.HotPlug })
 	found := over(functionsWhere(n, anyFunction), func(f *device.Function) Answer {
-		if _, known := baseline.Functions[f.Address]; known || f.VF != nil || f.IsBridge() {
+		how := pluggedIn(baseline.Compare(f.Address, n.Snapshot.Identify(f)))
+		if how == "" || f.VF != nil || f.IsBridge() {
 			return nil
 		}
-		return fail(fmt.Sprintf("%s (%s) was added after the boot", f.Address, f.Class), attribute(f.Address, "class", f.Class.String()), kept).on(f)
+		return fail(fmt.Sprintf("%s (%s) %s", f.Address, f.Class, how), attribute(f.Address, "class", f.Class.String()), kept).on(f)
 	})
 	return found.or(pass(fmt.Sprintf("%s since the boot; %s for hot plug", count(len(baseline.Functions), "function"), count(len(slots), "slot")), kept))
+}
+
+// pluggedIn describes how a function may have been plugged in after the boot; "" for one that was there.
+func pluggedIn(since facts.Since) string {
+	switch since {
+	case facts.Added:
+		return "was added after the boot"
+	case facts.Returned:
+		return "left the bus after the boot, and was found again or replaced by a device of its model"
+	case facts.Replaced:
+		return "is another device than the one that had its address after the boot"
+	case facts.Unchanged:
+	}
+	return ""
 }
 
 func thunderboltConfined(n *facts.Node) Answer {

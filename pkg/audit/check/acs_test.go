@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
+	"github.com/kata-vfio/kata-vfio/pkg/device"
+	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 	"github.com/kata-vfio/kata-vfio/pkg/sysfs/sysfstest"
@@ -168,15 +171,46 @@ func portWithDPC(tb testing.TB) *board.Tree {
 	return portBoard(tb, func(p *sysfstest.Port) { p.DPC = &pci.Switchable{} })
 }
 
+// changeBaseline changes a function's part of the baseline.
+func changeBaseline(t *board.Tree, name string, change func(*facts.Registers)) {
+	t.TB.Helper()
+	var b facts.Baseline
+	if err := json.Unmarshal([]byte(t.Text("run/kata-vfio/"+facts.BaselineFile)), &b); err != nil {
+		t.TB.Fatal(err)
+	}
+	r := b.Functions[t.Devices[name]]
+	change(&r)
+	b.Functions[t.Devices[name]] = r
+	putJSON(t, "run/kata-vfio/"+facts.BaselineFile, &b)
+}
+
 func nodeACSFaults() []fault {
-	attribute := func(t *board.Tree, device, name, value string) {
-		t.Put("sys/bus/pci/devices/"+t.Devices[device].String()+"/"+name, value)
+	attribute := func(t *board.Tree, name, file, value string) {
+		t.Put("sys/bus/pci/devices/"+t.Devices[name].String()+"/"+file, value)
 	}
 	return []fault{
 		{rule: "ACS-011", about: "published", board: board.Server, device: "nic0", plant: func(t *board.Tree) {
 			attribute(t, "nic0", "p2pmem/published", "1\n")
 		}},
 		{rule: "ACS-012", about: "a device that came", board: board.Switch, plant: func(t *board.Tree) { t.AddGPU(0x81) }},
+		{rule: "ACS-012", about: "another device at a known address", board: board.Switch, plant: func(t *board.Tree) {
+			was := earlier(t, "left")
+			was.Device++
+			changeBaseline(t, "left", func(r *facts.Registers) { r.Identity = was })
+		}},
+		{rule: "ACS-012", about: "a device that left and came back", board: board.Switch, plant: func(t *board.Tree) {
+			changeBaseline(t, "left", func(r *facts.Registers) { r.Identity.Inode++ })
+		}},
+		{rule: "ACS-012", about: "the baseline of an earlier plugin", board: board.Switch, state: finding.Pass, plant: func(t *board.Tree) {
+			changeBaseline(t, "left", func(r *facts.Registers) { r.Identity = device.Identity{} })
+		}},
+		{rule: "ACS-012", about: "a copy, whose files have other inodes", board: board.Switch, state: finding.Pass, plant: func(t *board.Tree) {
+			changeBaseline(t, "left", func(r *facts.Registers) { r.Identity.Inode = 0 })
+		}},
+		{rule: "ACS-017", about: "other registers of another device", board: board.Switch, state: finding.Pass, plant: func(t *board.Tree) {
+			t.SetACS(t.Devices["left/port"], acsDirect)
+			changeBaseline(t, "left/port", func(r *facts.Registers) { r.Identity.Device++ })
+		}},
 		{rule: "ACS-012", about: "no baseline", board: board.Switch, state: finding.Unknown, plant: func(t *board.Tree) { t.Delete("run/kata-vfio/acs.json") }},
 		{rule: "ACS-013", about: "not confined", board: board.Server, plant: func(t *board.Tree) {
 			t.Put("sys/bus/thunderbolt/devices/domain0/iommu_dma_protection", "0\n")
