@@ -80,7 +80,7 @@ func nodeSources() []nodeSource {
 				"pkg/inventory": "has the root of proc for the same", "pkg/node": "has the root of proc for the same",
 				"pkg/plugin": "asks whether one process of a record runs", "pkg/plugin/nri": "asks when one process of a record started",
 				"pkg/plugin/podres": "follows a shim through a root of proc of its own", "cmd/kata-vfio-bootstrap": "enters the mount namespace of the node's first process",
-				"pkg/audit/check": refused, "pkg/audit/cluster": refused,
+				"pkg/audit/cluster": refused,
 			},
 		},
 		{

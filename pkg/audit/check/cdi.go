@@ -302,21 +302,6 @@ func knownHook(h *cdispecs.Hook) bool {
 	return at && (name == "nvidia-ctk" || name == "nvidia-cdi-hook")
 }
 
-// isSensitive reports whether a mount gives control of the node: its root, configuration, devices, or the sockets of its
-// services.
-func isSensitive(host string) bool {
-	host = path.Clean(host)
-	if host == "/" || strings.HasSuffix(host, ".sock") && !strings.HasPrefix(host, "/run/nvidia") && !strings.HasPrefix(host, "/var/run/nvidia") {
-		return true
-	}
-	for _, dir := range []string{"/etc/kubernetes", "/root", "/home", "/boot", "/proc", "/sys", "/var/lib/kubelet/pki"} {
-		if host == dir || strings.HasPrefix(host, dir+"/") {
-			return true
-		}
-	}
-	return slices.Contains([]string{"/dev", "/etc", "/run", "/var", "/var/run", "/var/lib", "/var/lib/kubelet", "/var/lib/containerd", "/usr"}, host)
-}
-
 // changesPrograms reports whether a variable makes the container's programs load other code (ld.so(8)).
 func changesPrograms(name string) bool {
 	return name == "LD_PRELOAD" || name == "LD_AUDIT" || name == "PATH"

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kata-vfio/kata-vfio/pkg/audit/finding"
 	"github.com/kata-vfio/kata-vfio/pkg/journal"
@@ -113,6 +116,45 @@ func specFaults() []fault {
 		{rule: "CDI-004", about: "its claim's record is damaged", board: board.Server, state: finding.Unknown, plant: func(t *board.Tree) {
 			t.Put("var/lib/kata-vfio/journal/"+record(t, "t1", "train").ID()+".json", "{}")
 		}},
+	}
+}
+
+// TestMountsOfSpecs: what specs of vendors mount is in order, and all else of the node is not.
+func TestMountsOfSpecs(t *testing.T) {
+	tree := board.Server(t)
+	refused := []string{
+		"/", "/usr", "/usr/lib", "/opt", "/opt/kata", "/opt/kata/bin", "/root", "/home/me", "/boot", "/srv", "/tmp", "/proc/1/root", "/sys",
+		"/etc", "/etc/shadow", "/etc/containerd", "/etc/cdi", "/etc/kubernetes/pki", "/dev", "/dev/mem", "/dev/sda", "/dev/shm",
+		"/var/lib/kata-vfio", "/var/lib/etcd", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins/gpu.nvidia.com",
+		"/run", "/run/containerd", "/run/crio", "/var/run/docker.sock",
+		"/run/nvidia", "/run/nvidia/driver", "/run/nvidia/driver/proc", "/run/nvidia/driver/../../containerd",
+	}
+	for i, host := range refused {
+		foreignSpec(tree, fmt.Sprintf("bad%d", i), "    mounts:\n    - hostPath: "+host+"\n      containerPath: /x\n")
+	}
+	edits := "    mounts:\n"
+	for _, host := range []string{
+		"/usr/lib/x86_64-linux-gnu/libcuda.so.1", "/usr/bin/nvidia-smi", "/usr/share/nvidia/nvoptix.bin", "/opt/rocm/lib/libhsa-runtime64.so.1",
+		"/lib/firmware/nvidia/570.133.20/gsp_ga10x.bin", "/run/nvidia/driver/usr/lib64/libcuda.so.1", "/etc/vulkan/icd.d/nvidia_icd.json",
+		"/etc/glvnd/egl_vendor.d/10_nvidia.json", "/etc/cufile.json", "/run/udev", "/var/run/nvidia-persistenced/socket",
+		"/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps", "/dev/dri/by-path", "/dev/nvidia-caps",
+		"/var/lib/kubelet/plugins/gpu.nvidia.com/mps/claim/shm", "/var/lib/kubelet/plugins/compute-domain.nvidia.com/domains/u",
+	} {
+		edits += "    - {hostPath: " + host + ", containerPath: /x}\n"
+	}
+	foreignSpec(tree, "good", edits)
+	var said []string
+	for _, f := range of(audit(t, tree), "CDI-005") {
+		if strings.Contains(f.Object, "good") {
+			t.Errorf("%s: %s", f.State, f.Text)
+		}
+		_, host, _ := strings.Cut(f.Text, "a mount of ")
+		said = append(said, host)
+	}
+	slices.Sort(said)
+	slices.Sort(refused)
+	if diff := cmp.Diff(refused, said); diff != "" {
+		t.Errorf("mounts that fail (-want +got):\n%s", diff)
 	}
 }
 
