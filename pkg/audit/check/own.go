@@ -71,9 +71,18 @@ func (s ownSetting) askParameter(n *facts.Node) Answer {
 	bad := fmt.Sprintf("%s is %s", s.Name, now.Running.Value)
 	// The kernel shows a boolean as Y or N. A longer word is a text, even if it begins like a boolean: "never".
 	if now.Running.OK() && len(now.Running.Value) > 1 && !slices.Contains(s.Values, now.Running.Value) {
-		return pending(fail(bad, now.Running), &now, s.Values...)
+		return pendingUnless(s.isGoodOnDisk, fail(bad, now.Running), &now)
 	}
-	return parameter{module, name, s.Values, bad, "the node has no parameter " + s.Name}.judge(n)
+	return parameter{module, name, s.Values, bad, "the node has no parameter " + s.Name}.judgeUnless(s.isGoodOnDisk, n)
+}
+
+// isGoodOnDisk reports whether a parameter's value in a file is good. A file has booleans as whole words, too. Other words and
+// numbers, such as 10 for 1, are not booleans, even if they begin like one.
+func (s ownSetting) isGoodOnDisk(value string) bool {
+	isBoolean := len(value) <= 1 || slices.Contains([]string{
+		"on", "yes", "true", "enable", "enabled", "off", "no", "false", "disable", "disabled",
+	}, strings.ToLower(value))
+	return slices.Contains(s.Values, value) || isBoolean && isAny(value, s.Values)
 }
 
 // saying shows in an argument's pass which values it has.

@@ -118,18 +118,21 @@ type parameter struct {
 	bad, none string
 }
 
-func (p parameter) judge(n *facts.Node) Answer {
+func (p parameter) judge(n *facts.Node) Answer { return p.judgeUnless(spellings(p.good), n) }
+
+// judgeUnless is judge for values of the next boot that a function accepts.
+func (p parameter) judgeUnless(later func(value string) bool, n *facts.Node) Answer {
 	s := n.Parameter(p.module, p.name)
 	switch {
 	case s.Running.Status == facts.Absent:
 		// If the module is loaded later, it gets the options of modprobe.d.
-		return setLater(notApplicable(p.none, s.Running), &s, p.good...)
+		return setLaterUnless(later, notApplicable(p.none, s.Running), &s)
 	case !s.Running.OK():
 		return unknown(p.name, s.Running)
 	case !isAny(s.Running.Value, p.good):
-		return pending(fail(p.bad, s.Running), &s, p.good...)
+		return pendingUnless(later, fail(p.bad, s.Running), &s)
 	}
-	return setLater(pass(p.name+"="+s.Running.Value, s.Running), &s, p.good...)
+	return setLaterUnless(later, pass(p.name+"="+s.Running.Value, s.Running), &s)
 }
 
 // ofLoaded is a parameter that matters only while its module is loaded. Options for a module that this CPU does not use have no effect.
@@ -155,24 +158,33 @@ func (c sysctl) judge(n *facts.Node) Answer {
 		return notApplicable("the kernel was built without "+c.name, s.Running)
 	case !s.Running.OK():
 		return unknown(c.name, s.Running).object(c.name)
-	// The kernel separates the numbers of a list by tabs.
-	case !slices.Contains(c.good, strings.Join(strings.Fields(s.Running.Value), " ")):
-		return pending(fail(fmt.Sprintf("%s is %s", c.name, s.Running.Value), s.Running), &s, c.good...).object(c.name)
+	case !c.isGood(s.Running.Value):
+		return pendingUnless(c.isGood, fail(fmt.Sprintf("%s is %s", c.name, s.Running.Value), s.Running), &s).object(c.name)
 	}
-	found := setLater(pass(c.name+"="+s.Running.Value, s.Running), &s, c.good...)
+	found := setLaterUnless(c.isGood, pass(c.name+"="+s.Running.Value, s.Running), &s)
 	if found[0].State == finding.Pass {
 		return found
 	}
 	return found.object(c.name)
 }
 
+// isGood compares exactly, because few sysctls are booleans: 10 is not 1. The kernel separates the numbers of a list by tabs.
+func (c sysctl) isGood(value string) bool {
+	return slices.Contains(c.good, strings.Join(strings.Fields(value), " "))
+}
+
 // pending adds the effect of the next boot to a failure: it ends, or a file sets it again.
 func pending(found Answer, s *facts.Setting, good ...string) Answer {
+	return pendingUnless(spellings(good), found, s)
+}
+
+// pendingUnless is [pending] for values of the next boot that a function accepts.
+func pendingUnless(good func(value string) bool, found Answer, s *facts.Setting) Answer {
 	text := "also set on disk: it returns with every boot"
 	switch next, set := s.Next(); {
 	case !set:
 		text = "not set on disk: it was set after the boot, or is the kernel's default"
-	case isAny(next, good):
+	case good(next):
 		text = "fixed on disk, reboot pending"
 	}
 	return found.pending(text).seen(s.Configured...)
@@ -180,14 +192,24 @@ func pending(found Answer, s *facts.Setting, good ...string) Answer {
 
 // setLater turns a good answer into a failure if the next boot would undo it.
 func setLater(found Answer, s *facts.Setting, good ...string) Answer {
+	return setLaterUnless(spellings(good), found, s)
+}
+
+// setLaterUnless is [setLater] for values of the next boot that a function accepts.
+func setLaterUnless(good func(value string) bool, found Answer, s *facts.Setting) Answer {
 	next, set := s.Next()
-	if !set || isAny(next, good) {
+	if !set || good(next) {
 		return found
 	}
 	// Places are in the order in which they apply, so the last one decides.
 	last := s.Configured[len(s.Configured)-1]
 	return fail(fmt.Sprintf("correct now, but %s sets %s=%s for the next boot", last.Path, s.Name, next), s.Running).
 		pending("comes with the next boot").seen(s.Configured...)
+}
+
+// spellings accepts what isAny accepts of the words.
+func spellings(words []string) func(value string) bool {
+	return func(value string) bool { return isAny(value, words) }
 }
 
 // isAny reports whether a value is one of the words, or the same boolean, which
