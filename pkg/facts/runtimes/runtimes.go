@@ -112,8 +112,6 @@ type NRI struct {
 	RequiredPlugins Setting
 	// Tolerate is the annotation by which a pod starts without the required plugins.
 	Tolerate Setting
-	// Rejects are the changes that the validator refuses: hooks, seccomp, namespaces.
-	Rejects []Setting
 }
 
 // Defaults of NRI (github.com/containerd/nri pkg/api, pkg/adaptation).
@@ -147,11 +145,6 @@ func containerdNRI(all facts.Table, file string) *NRI {
 		Validator:          v.Setting(file, "enable"),
 		RequiredPlugins:    v.Setting(file, "required_plugins"),
 		Tolerate:           v.Setting(file, "tolerate_missing_plugins_annotation"),
-	}
-	for _, key := range []string{
-		"reject_oci_hook_adjustment", "reject_unconfined_seccomp_adjustment", "reject_namespace_adjustment",
-	} {
-		n.Rejects = append(n.Rejects, v.Setting(file, key))
 	}
 	n.Enabled = !n.Switch.On()
 	// containerd does not load a plugin that this list names, whatever the plugin's own section says.
