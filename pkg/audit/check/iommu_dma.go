@@ -10,6 +10,7 @@ import (
 	"github.com/kata-vfio/kata-vfio/pkg/device"
 	"github.com/kata-vfio/kata-vfio/pkg/facts"
 	"github.com/kata-vfio/kata-vfio/pkg/facts/runtimes"
+	"github.com/kata-vfio/kata-vfio/pkg/pci"
 	"github.com/kata-vfio/kata-vfio/pkg/rule"
 )
 
@@ -75,9 +76,13 @@ func advised(found Answer, reasons []rule.Verdict, code rule.Code) Answer {
 	return found
 }
 
-// hostTranslated checks the functions that drivers of the node use.
+// hostTranslated checks the functions that drivers of the node use. Storage functions are more than NVMe drives: a RAID controller or an
+// HBA has firmware and does DMA, too.
 func hostTranslated(n *facts.Node) Answer {
-	used := slices.DeleteFunc(n.Functions(device.PFType, device.NVMe), func(f *device.Function) bool { return f.Driver == "" || onVFIODriver(f) })
+	used := functionsWhere(n, func(f *device.Function) bool {
+		isKind := f.Type == device.PFType || f.Type == device.NVMe || f.Class.Base() == pci.BaseStorage
+		return isKind && f.Driver != "" && !onVFIODriver(f)
+	})
 	found := over(used, func(f *device.Function) Answer {
 		judged := translated(n, f).on(f)
 		if f.PF != nil {

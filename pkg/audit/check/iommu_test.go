@@ -84,6 +84,7 @@ func dmaFaults() []fault {
 			t.Delete(groupFile(group, "type"))
 		}},
 		{rule: "IOM-014", about: "a PF's identity", board: board.Server, device: "nic0", plant: identity("nic0")},
+		{rule: "IOM-014", about: "a RAID controller's identity", board: board.VM, device: "disk0", plant: identity("disk0")},
 		{rule: "IOM-014", about: "no IOMMU", board: withoutIOMMU, plant: func(*board.Tree) {}},
 		{rule: "IOM-015", about: "lazy", board: board.Server, device: "nic0", plant: groupType("nic0", "DMA-FQ")},
 		{rule: "IOM-021", about: "no bound", board: board.Server, plant: func(t *board.Tree) { t.SetParameter(type1, "dma_entry_limit", "4294967295") }},
