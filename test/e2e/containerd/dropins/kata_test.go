@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +24,8 @@ type kataConfig struct {
 		OverheadMemory    int64     `toml:"overhead_memory"`
 		EnableAnnotations *[]string `toml:"enable_annotations"`
 		DisableBlock      bool      `toml:"disable_block_device_use"`
+		DisableNVDIMM     *bool     `toml:"disable_image_nvdimm"`
+		RootfsDriver      string    `toml:"vm_rootfs_driver"`
 		VirtioFSArgs      []string  `toml:"virtio_fs_extra_args"`
 		EnableNUMA        *bool     `toml:"enable_numa"`
 		NUMAMapping       *[]string `toml:"numa_mapping"`
@@ -67,6 +70,14 @@ func TestKataDropInsSayWhatTheyMust(t *testing.T) {
 			// One drop-in is for a base with shared directories and for one without, and leaves the setting to who installs it.
 			if !qemu.DisableBlock && file != "50-kata-gpu-runtime-rs.toml" || !slices.Contains(qemu.VirtioFSArgs, "--modcaps=-mknod") {
 				t.Errorf("block devices are disabled: %t, and virtiofsd has the arguments %q", qemu.DisableBlock, qemu.VirtioFSArgs)
+			}
+			// No kernel maps an NVDIMM for iommufd. Each runtime has a setting of its own for that.
+			disk := qemu.RootfsDriver == "" && cmp.Equal(qemu.DisableNVDIMM, new(true))
+			if strings.HasSuffix(file, "-runtime-rs.toml") {
+				disk = qemu.RootfsDriver == "virtio-blk-pci" && qemu.DisableNVDIMM == nil
+			}
+			if !disk {
+				t.Errorf("the guest's image is no disk: vm_rootfs_driver %q, disable_image_nvdimm %v", qemu.RootfsDriver, qemu.DisableNVDIMM)
 			}
 			r := got.Runtime
 			if r.VFIOMode != "guest-kernel" || !r.StaticSandbox || !r.SandboxCgroupOnly ||
