@@ -100,6 +100,10 @@ func mountFaults() []fault {
 		mount("the root", "/"),
 		mount("the directory of the plugin's own socket", "/var/lib/kubelet/plugins/kata-vfio.dev"),
 		mount("the socket that the kubelet calls the plugin by", "/var/lib/kubelet/plugins/kata-vfio.dev/dra.sock"),
+		mount("the metadata of all claims", "/var/lib/kubelet/plugins/kata-vfio.dev/dra-device-metadata"),
+		{rule: "RT-027", about: "the metadata of a claim's request", board: board.Server, state: finding.Pass, plant: func(t *board.Tree) {
+			t.Run("t1", "/var/lib/kubelet/plugins/kata-vfio.dev/dra-device-metadata/team-a_gpu/gpu/metadata.json")
+		}},
 		mount("a plugin's registration", "/var/lib/kubelet/plugins_registry/kata-vfio.dev-reg.sock"),
 		mount("the device plugins", "/var/lib/kubelet/device-plugins"),
 		mount("the usual socket of Fabric Manager", "/run/kata-vfio-fabric"),
