@@ -32,7 +32,18 @@ func isSensitive(host string) bool {
 		host = below
 	}
 	isKnown := slices.ContainsFunc(vendorPaths(), func(known string) bool { return host == known || strings.HasPrefix(host, known+"/") })
-	return !isKnown && !strings.HasPrefix(host, "/dev/nvidia") && !isSoftware(host)
+	return !isKnown && !strings.HasPrefix(host, "/dev/nvidia") && !isSoftware(host) && !isClaimsMetadata(host)
+}
+
+// isClaimsMetadata reports whether a file is the metadata of one claim's request, which a DRA driver's spec mounts from the driver's
+// directory below the kubelet's (kubeletplugin, metadata.go).
+func isClaimsMetadata(host string) bool {
+	_, below, ok := strings.Cut(host, "/plugins/")
+	if !ok {
+		return false
+	}
+	_, below, _ = strings.Cut(below, "/") // the driver's name
+	return isMetadata(below + "/")
 }
 
 // isSoftware reports whether a path is below a directory of installed libraries, programs or firmware. The files of the runtime itself

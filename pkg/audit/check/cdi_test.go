@@ -125,7 +125,7 @@ func TestMountsOfSpecs(t *testing.T) {
 	refused := []string{
 		"/", "/usr", "/usr/lib", "/opt", "/opt/kata", "/opt/kata/bin", "/root", "/home/me", "/boot", "/srv", "/tmp", "/proc/1/root", "/sys",
 		"/etc", "/etc/shadow", "/etc/containerd", "/etc/cdi", "/etc/kubernetes/pki", "/dev", "/dev/mem", "/dev/sda", "/dev/shm",
-		"/var/lib/kata-vfio", "/var/lib/etcd", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins/gpu.nvidia.com",
+		"/var/lib/kata-vfio", "/var/lib/etcd", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins/gpu.nvidia.com", "/var/lib/kubelet/plugins/kata-vfio.dev/dra-device-metadata",
 		"/run", "/run/containerd", "/run/crio", "/var/run/docker.sock",
 		"/run/nvidia", "/run/nvidia/driver", "/run/nvidia/driver/proc", "/run/nvidia/driver/../../containerd",
 	}
@@ -139,6 +139,7 @@ func TestMountsOfSpecs(t *testing.T) {
 		"/etc/glvnd/egl_vendor.d/10_nvidia.json", "/etc/cufile.json", "/run/udev", "/var/run/nvidia-persistenced/socket",
 		"/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps", "/dev/dri/by-path", "/dev/nvidia-caps",
 		"/var/lib/kubelet/plugins/gpu.nvidia.com/mps/claim/shm", "/var/lib/kubelet/plugins/compute-domain.nvidia.com/domains/u",
+		"/var/lib/kubelet/plugins/kata-vfio.dev/dra-device-metadata/team-a_gpu/gpu/metadata.json",
 	} {
 		edits += "    - {hostPath: " + host + ", containerPath: /x}\n"
 	}
