@@ -73,7 +73,7 @@ func nodeCases() []nodeCase {
 		{name: "PluginPublishesGPU", run: publishesGPU, noVMs: true, contract: true},
 		{name: "PodGetsGPUInItsVMAndReturnsIt", run: podHasGPU, contract: true, drivers: true},
 		{name: "PodWithoutDeviceHasVM", run: plainPodHasVM, longer: true, contract: true},
-		{name: "AuditFindsPodThatHoldsTenantsDevice", run: auditFinds, longer: true},
+		{name: "AuditFindsPodThatHoldsTenantsDevice", run: auditFinds},
 		{name: "MetricsAreForNamedReadersOnly", run: closesMetrics, noVMs: true},
 		{name: "DevicesThatFailAuditAreTainted", run: tainted, noVMs: true},
 		{name: "ChartAuditSeesWhatRootSees", run: auditInAPod, noVMs: true},
