@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kata-vfio/kata-vfio/pkg/api/v1alpha1"
@@ -18,6 +21,35 @@ import (
 type drainTarget struct {
 	devices        []fleet.Device
 	pools, writing []string
+}
+
+// toDrain returns what the rules select. A single device must be known, so it waits for pools that the plugin is writing. Rules of a whole
+// node need the names of its pools only, and must not wait for a plugin that hangs.
+func (s *session) toDrain(cmd *cobra.Command, client lister, target string, d *draining) (*drainTarget, error) {
+	if !strings.Contains(target, "/") {
+		found, err := s.drainTarget(cmd.Context(), client, target)
+		if found != nil && len(found.writing) > 0 {
+			return found, nil
+		}
+		return found, err
+	}
+	found, err := s.drained(cmd.Context(), cmd.ErrOrStderr(), client, target, d)
+	if u, ok := errors.AsType[*unfinishedError](err); ok {
+		return nil, &verdictError{fmt.Sprintf("after %s, %v: nothing is drained; find out why (`kubectl kata-vfio status`), and drain again", d.limit, u)}
+	}
+	return found, err
+}
+
+// unknown says that a node's rules stay, although its devices and claims are not known.
+func (d *draining) unknown(r *drainReport, err error) error {
+	stay := "the rules stay"
+	if d.dry {
+		stay = "nothing was changed"
+	}
+	if u, ok := errors.AsType[*unfinishedError](err); ok {
+		return &verdictError{fmt.Sprintf("after %s, %v: %s; find out why (`kubectl kata-vfio status`), and drain %s again", d.limit, u, stay, r.Target)}
+	}
+	return fmt.Errorf("read the devices of %s: %w; %s", r.Target, err, stay)
 }
 
 // drained returns the target of a drain. While the plugin writes a pool, slices are missing, and their devices and claims with them.
