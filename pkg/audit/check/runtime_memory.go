@@ -36,9 +36,12 @@ func mapsMemory(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) Answer {
 	version := qemuVersion(n, program)
 	seen := append(says(shared, huge), imageFacts...)
 	seen = append(seen, program.Fact())
+	kernel := hasChange(n, facts.FileMappings(), "can't map the memory of VMs for QEMU "+version.Value)
 	switch state := facts.MapsFiles(version.Value); {
 	case !file && !image:
 		return pass("", seen...)
+	case !image && kernel[0].State == finding.Pass: // whatever QEMU asks for
+		return kernel.seen(seen...)
 	case state == facts.ChangeUnknown:
 		return say(finding.Manual, fmt.Sprintf("can't tell whether %s is QEMU 10.1 or later: no file shows its version; run it with --version", program.Text()), seen)
 	case state == facts.ChangeMissing:
@@ -46,7 +49,7 @@ func mapsMemory(n *facts.Node, h *runtimes.Handler, k *runtimes.Kata) Answer {
 	case image:
 		return fail(fmt.Sprintf("the guest's image is an NVDIMM, which QEMU %s can't give to iommufd", version.Value), append(seen, version)...)
 	}
-	return hasChange(n, facts.FileMappings(), "can't map the memory of VMs for QEMU "+version.Value).seen(append(seen, version)...)
+	return kernel.seen(append(seen, version)...)
 }
 
 // imageIsMemory reports whether a guest's image is an NVDIMM, a part of the VM's memory.

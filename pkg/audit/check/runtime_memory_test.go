@@ -24,6 +24,8 @@ func guestMemoryFaults() []fault {
 		on("Kata's QEMU on Ubuntu's kernel", "6.8.0-64-generic", "v11.0.1", "", finding.Manual),
 		on("an older QEMU", old, "v10.0.13", "", finding.Pass),
 		on("a QEMU without a version", old, "", "", finding.Manual),
+		on("a QEMU without a version on a newer kernel", recent, "", "", finding.Pass),
+		on("an image as NVDIMM for a QEMU without a version", recent, "", "disable_image_nvdimm = false\n", finding.Manual),
 		on("memory without a file", old, "v11.0.1", "shared_fs = 'none'\n", finding.Pass),
 		on("huge pages", old, "v11.0.1", "shared_fs = 'none'\nenable_hugepages = true\n", ""),
 		on("an image as NVDIMM", recent, "v11.0.1", "disable_image_nvdimm = false\n", ""),
