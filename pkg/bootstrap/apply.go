@@ -41,8 +41,9 @@ type Result struct {
 }
 
 // Apply configures the node according to the blueprint. If a file or a running setting can't be written, Apply undoes all
-// changes, and the journal keeps a setting that may still take effect ([StuckError]). If it fails later, for example in a tool, the changes stay, and the next apply runs the tools that did not run. Text
-// is the blueprint as it was written, for [Engine.Status]. A [RefusedError] lists the problems that prevent the changes.
+// changes, and the journal keeps a setting that may still take effect ([StuckError]). If it fails later, for example in a
+// tool, the changes stay, and the next apply runs the tools that did not run. Text is the blueprint as it was written, for
+// [Engine.Status]. A [RefusedError] lists the problems that prevent the changes.
 func (e *Engine) Apply(ctx context.Context, b *blueprint.Blueprint, text string) (*Result, error) {
 	var result *Result
 	err := e.locked(ctx, func() error {

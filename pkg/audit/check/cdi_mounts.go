@@ -43,7 +43,7 @@ func isClaimsMetadata(host string) bool {
 		return false
 	}
 	_, below, _ = strings.Cut(below, "/") // the driver's name
-	return isMetadata(below + "/")
+	return isMetadata(below)
 }
 
 // isSoftware reports whether a path is below a directory of installed libraries, programs or firmware. The files of the runtime itself

@@ -66,7 +66,7 @@ func givesSocket(n *facts.Node, source string, sockets, dirs []string) string {
 		}
 	}
 	for _, dir := range dirs {
-		if below, ok := strings.CutPrefix(source+"/", n.Real(dir)+"/"); ok && !isMetadata(below) {
+		if below, ok := strings.CutPrefix(source, n.Real(dir)+"/"); ok && !isMetadata(below) {
 			return "is in " + dir
 		}
 	}
@@ -76,6 +76,6 @@ func givesSocket(n *facts.Node, source string, sockets, dirs []string) string {
 // isMetadata reports whether a path in the plugin's directory is the metadata of one claim's request, which the kubelet gives to the
 // claim's containers (kubeletplugin, metadata.go).
 func isMetadata(below string) bool {
-	match, _ := path.Match("dra-device-metadata/*/*/metadata.json/", below) // the pattern is valid
+	match, _ := path.Match("dra-device-metadata/*/*/metadata.json", below) // the pattern is valid
 	return match
 }
